@@ -528,6 +528,10 @@ impl Host for HostView<'_, '_> {
         }
     }
 
+    fn ask_for_paths(&mut self) {
+        self.note_loss();
+    }
+
     fn reserve_held(&mut self, bytes: usize) -> bool {
         let fits = self.shared.held + bytes <= MAX_HELD;
         self.shared.held += if fits { bytes } else { 0 };

@@ -105,7 +105,7 @@ impl Engine {
             if matches!(packet.body, Body::Ud { .. }) {
                 grh = network_header(datagram, id);
             }
-            let received = Received { ce: datagram.tos & CE == CE, grh: &grh };
+            let received = Received { ce: datagram.tos & CE == CE, sport: datagram.sport, grh: &grh };
             qp.on_packet(now, packet, received, host);
             host.activate();
             Ok(())

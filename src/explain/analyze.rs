@@ -104,6 +104,7 @@ fn end(collected: &Collected, plan: &Plan, side: usize) -> End {
         address,
         qpn,
         packets: flow.map_or(0, |f| f.packets),
+        ports: flow.map_or(0, |f| f.src_ports),
         bytes: flow.map_or(0, |f| f.bytes),
         ce_marks: flow.map_or(0, |f| f.ce_marks),
     }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use softrnic_wire::{Body, Op, Packet, ParseError, Qpn, Transport};
 
 use super::event::{CmEvent, CmFacts, Event, EventParts, Extra, Flags, Flow, FlowKey};
@@ -74,6 +74,8 @@ struct Collector {
     kept: Collected,
     limit: usize,
     flow_of: FxHashMap<FlowKey, u32>,
+    /// The UDP ports that packets of flows came from.
+    ports: FxHashSet<(u32, u16)>,
     /// How many connections a QP has had, by its address and number.
     epochs: FxHashMap<(IpAddr, Qpn), Epoch>,
     sightings: Sightings,
@@ -94,6 +96,7 @@ impl Collector {
             kept: Collected::default(),
             limit,
             flow_of: FxHashMap::default(),
+            ports: FxHashSet::default(),
             epochs: FxHashMap::default(),
             sightings: Sightings::default(),
             newest: FxHashMap::default(),
@@ -256,15 +259,16 @@ impl Collector {
         let key = FlowKey { src, dst, dest, src_qpn, transport, epoch };
         let next = self.kept.flows.len() as u32;
         let flow = *self.flow_of.entry(key).or_insert(next);
+        let src_port = match &roce.net {
+            softrnic_inspect::dissect::Net::V2 { header, .. } => header.src_port,
+            softrnic_inspect::dissect::Net::V1 { .. } => 0,
+        };
         if flow == next {
-            let src_port = match &roce.net {
-                softrnic_inspect::dissect::Net::V2 { header, .. } => header.src_port,
-                softrnic_inspect::dissect::Net::V1 { .. } => 0,
-            };
             let first = self.kept.events.len() as u32;
             self.kept.flows.push(Flow {
                 key,
                 src_port,
+                src_ports: 0,
                 packets: 0,
                 answers: 0,
                 bytes: 0,
@@ -273,6 +277,9 @@ impl Collector {
                 first,
                 last: first,
             });
+        }
+        if self.ports.insert((flow, src_port)) {
+            self.kept.flows[flow as usize].src_ports += 1;
         }
         flow
     }

@@ -97,7 +97,9 @@ pub(crate) struct FlowKey {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flow {
     pub key: FlowKey,
+    /// The UDP port that its first packet came from, and from how many its packets came.
     pub src_port: u16,
+    pub src_ports: u32,
     pub packets: u64,
     pub answers: u64,
     pub bytes: u64,

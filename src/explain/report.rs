@@ -76,6 +76,8 @@ pub struct End {
     pub qpn: Option<Qpn>,
     /// Packets it sent.
     pub packets: u64,
+    /// UDP source ports that they came from.
+    pub ports: u32,
     /// Payload bytes it sent.
     pub bytes: u64,
     /// Packets of it that a switch marked.

@@ -187,7 +187,8 @@ fn write_pair(
     writeln!(out, "\npair {}: {} {}", number + 1, pair.transport_name(), pair.name())?;
     for (letter, end) in ["A", "B"].into_iter().zip(&pair.ends) {
         let packets = words::count(end.packets, "packet");
-        writeln!(out, "  {letter} {} sent {packets}, {} bytes", end.name(), end.bytes)?;
+        let ports = if end.ports > 1 { format!(", from {} UDP ports", end.ports) } else { String::new() };
+        writeln!(out, "  {letter} {} sent {packets}, {} bytes{ports}", end.name(), end.bytes)?;
     }
     let mut facts = Vec::new();
     if let Some(mtu) = pair.mtu {

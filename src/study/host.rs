@@ -53,6 +53,7 @@ impl StudyHost {
         config.window = nic.window;
         config.transport.early_retransmission = nic.early_retransmission;
         config.transport.selective_recovery = nic.selective_recovery;
+        config.transport.paths = nic.paths;
         config.transport.congestion_control = nic.dcqcn.is_some();
         config.transport.cnp_interval_us = nic.cnp_interval_us;
         if let Some(parameters) = nic.dcqcn {

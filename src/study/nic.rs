@@ -20,6 +20,8 @@ pub struct NicConfig {
     pub early_retransmission: bool,
     /// Queue pairs agree, after the first loss, to send again only what was lost.
     pub selective_recovery: bool,
+    /// UDP source ports that a queue pair spreads its packets over, once it has agreed on that. Needs selective recovery.
+    pub paths: u8,
     /// The local ACK timeout: 4.096 µs times 2 to this power.
     pub timeout: u8,
     /// Retries before a queue pair gives up, 0 to 7.
@@ -39,6 +41,7 @@ impl Default for NicConfig {
             window: WindowConfig { initial: unlimited, min: unlimited, max: unlimited },
             early_retransmission: false,
             selective_recovery: false,
+            paths: 1,
             timeout: 14,
             retry_cnt: 7,
         }

@@ -13,6 +13,8 @@ pub struct Config {
     pub early_retransmission: bool,
     /// Keep what comes out of order and send again only what is missing, where the peer does as well.
     pub selective_recovery: bool,
+    /// UDP source ports that packets are spread over, where the peer takes them in any order; 1 does not spread.
+    pub paths: u8,
     /// Longest READ request in bytes; a longer READ is split into several.
     pub read_chunk: u32,
     /// Whether packets are marked ECN-capable and CNPs slow the QP down (DCQCN).
@@ -32,6 +34,7 @@ impl Default for Config {
             mig_req: true,
             early_retransmission: true,
             selective_recovery: true,
+            paths: 1,
             read_chunk: 64 << 10,
             congestion_control: false,
             cnp_interval_us: 50,

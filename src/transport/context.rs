@@ -16,6 +16,8 @@ pub(crate) struct Context {
     pub config: Config,
     /// Both ends recover from losses selectively.
     pub selective: bool,
+    /// The peer knows of paths: what it sends may come from many ports, and it wants to know which were marked.
+    pub spreads: bool,
 }
 
 /// What happens to the QP after one of its halves has acted.

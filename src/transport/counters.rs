@@ -91,6 +91,12 @@ counters! {
     DropReorderWindow = "drop_reorder_window",
     /// Requests before their turn for which the NIC had no room.
     DropReorderMemory = "drop_reorder_memory",
+    /// Queue pairs that began to spread their packets over many paths.
+    PathsAgreed = "paths_agreed",
+    /// Times that a path was left because it lost packets.
+    PathLeft = "path_left",
+    /// Times that a path that had been left was used again.
+    PathUsedAgain = "path_used_again",
     /// UC packets dropped because of a gap or wrong order.
     DropUcSequence = "drop_uc_sequence",
     /// UC requests that violate access rights or lengths.

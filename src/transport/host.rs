@@ -269,6 +269,9 @@ pub trait Host {
     /// Something was lost, and what the QP knows of its peer makes it send again more than that.
     fn note_loss(&mut self) {}
 
+    /// The QP sends so much that it could use many paths: the peer may be asked whether it takes them.
+    fn ask_for_paths(&mut self) {}
+
     /// Whether the NIC has room for that many bytes of requests that come before their turn.
     fn reserve_held(&mut self, bytes: usize) -> bool;
 

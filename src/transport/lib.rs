@@ -25,6 +25,7 @@ mod hints;
 mod host;
 mod mask;
 mod path;
+mod paths;
 mod peer;
 mod planted;
 mod qp;
@@ -54,6 +55,7 @@ pub use host::{
 };
 pub use mask::AttrMask;
 pub use path::Path;
+pub use paths::MAX_PATHS;
 pub use peer::{FlushDialect, Peer};
 #[cfg(feature = "planted")]
 pub use planted::Fault;

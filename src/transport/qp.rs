@@ -52,6 +52,8 @@ pub enum Stop {
 pub struct Received<'a> {
     /// The network marked it: congestion experienced.
     pub ce: bool,
+    /// The UDP port that it was sent from.
+    pub sport: u16,
     /// The 40 bytes that precede a UD payload in its receive buffer.
     pub grh: &'a [u8; 40],
 }
@@ -88,7 +90,7 @@ impl<D> Qp<D> {
     pub fn new(qpn: Qpn, service: QpType, config: Config, rate_parameters: RateParameters) -> Qp<D> {
         let (state, attr) = (QpState::Reset, QpAttr::default());
         Qp {
-            context: Context { qpn, service, state, attr, config, selective: false },
+            context: Context { qpn, service, state, attr, config, selective: false, spreads: false },
             requester: Requester::new(rate_parameters),
             responder: Responder::new(),
         }
@@ -194,7 +196,7 @@ impl<D> Qp<D> {
     ) {
         let (cx, responder) = (&self.context, &mut self.responder);
         if received.ce && packet.body != Body::Cnp {
-            responder.note_congestion(cx, now, host);
+            responder.note_congestion(cx, now, received.sport, host);
         }
         match (&packet.body, cx.service) {
             (Body::Rc(op), QpType::Rc) => {
@@ -215,7 +217,10 @@ impl<D> Qp<D> {
                 let outcome = responder.on_datagram(cx, packet, deth, *imm, received.grh, host);
                 self.after_responder(outcome, host);
             }
-            (Body::Cnp, _) => self.requester.on_cnp(cx, now, host),
+            (Body::Cnp, _) => {
+                let port = packet.payload.first_chunk().map_or(0, |port| u16::from_be_bytes(*port));
+                self.requester.on_cnp(cx, now, port, host);
+            }
             (Body::SelectiveAck(_), QpType::Rc) if cx.config.selective_recovery && cx.sends_requests() => {
                 // The peer knows of us, though its answer may have been lost.
                 self.context.selective = true;
@@ -264,14 +269,14 @@ impl<D> Qp<D> {
             let stop = progress.stop;
             if stop != Stop::LinkFull {
                 let budget = progress.sent + 1;
-                self.transmit_responses(host, budget, &mut progress);
+                self.transmit_responses(now, host, budget, &mut progress);
                 if progress.stop != Stop::LinkFull {
                     progress.stop = stop;
                 }
             }
             return progress;
         }
-        self.transmit_responses(host, budget, &mut progress);
+        self.transmit_responses(now, host, budget, &mut progress);
         if progress.stop == Stop::Idle {
             self.transmit_requests(now, host, budget, &mut progress);
         }
@@ -291,7 +296,7 @@ impl<D> Qp<D> {
     /// Sends an ACK that is all that it has to answer, whatever there is to send besides. Returns whether the link took it.
     pub fn transmit_ack<H: Host<Data = D>>(&mut self, now: Time, host: &mut H) -> bool {
         let mut progress = Progress { sent: 0, stop: Stop::Idle };
-        self.transmit_responses(host, 1, &mut progress);
+        self.transmit_responses(now, host, 1, &mut progress);
         if progress.sent > 0 {
             self.responder.note_sending(now, false);
         }
@@ -301,6 +306,15 @@ impl<D> Qp<D> {
     /// The NIC of the peer recovers from losses selectively, and knows that this one does.
     pub fn agree_on_selective_recovery(&mut self) {
         self.context.selective = self.context.service == QpType::Rc && self.context.config.selective_recovery;
+    }
+
+    /// The NIC of the peer takes packets from many paths, and recovers selectively. `is_told`: it knows that this one does. Returns
+    /// whether packets are spread from now on.
+    pub fn agree_on_paths(&mut self, now: Time, is_told: bool) -> bool {
+        let config = &self.context.config;
+        // If nothing comes by any path, many are tried between two timeouts.
+        self.context.spreads = self.context.selective && config.paths > 1 && config.early_retransmission;
+        is_told && self.context.spreads && self.requester.spread(&self.context, now)
     }
 
     /// Whether both ends recover from losses selectively.
@@ -369,6 +383,10 @@ impl<D> Qp<D> {
                 return host.count(Counter::DropState);
             }
             let outcome = self.responder.on_request(cx, Request::new(packet, op, srqn), host);
+            if cx.config.paths > 1 {
+                self.responder.note_load(cx, packet, host);
+                self.responder.note_repeats(now, self.requester.paths.as_deref_mut(), host);
+            }
             return self.after_responder(outcome, host);
         }
         if !cx.sends_requests() {
@@ -419,14 +437,19 @@ impl<D> Qp<D> {
 
     fn transmit_responses<H: Host<Data = D>>(
         &mut self,
+        now: Time,
         host: &mut H,
         budget: usize,
         progress: &mut Progress,
     ) {
         // The message that ends the QP is answered too, once.
-        while let outcome @ Outcome::Fatal(_) = self.responder.transmit(&self.context, host, budget, progress)
-        {
-            self.after_responder(outcome, host);
+        loop {
+            let Qp { context: cx, requester, responder } = &mut *self;
+            let paths = requester.paths.as_deref_mut();
+            match responder.transmit(cx, now, paths, host, budget, progress) {
+                outcome @ Outcome::Fatal(_) => self.after_responder(outcome, host),
+                Outcome::Continue => return,
+            }
         }
     }
 
@@ -479,6 +502,7 @@ impl<D> Qp<D> {
         self.responder.forget_kept(host);
         self.responder = Responder::new();
         self.context.selective = false;
+        self.context.spreads = false;
         self.context.state = QpState::Reset;
         self.context.attr = QpAttr::default();
     }

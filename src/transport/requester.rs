@@ -3,6 +3,7 @@
 
 mod completer;
 mod flight;
+mod paths;
 mod request;
 mod rtt;
 mod selective;
@@ -22,6 +23,7 @@ use crate::counters::Counter;
 use crate::dcqcn::{RateControl, RateParameters};
 use crate::failure::{Attempt, Failure, Reason};
 use crate::host::{Host, LocalOpFault, Transmit, TransmitError};
+use crate::paths::Paths;
 use crate::planted::Fault;
 use crate::qp::{Progress, QpStatus, Stop};
 use crate::segment;
@@ -80,6 +82,10 @@ pub(crate) struct Requester<D> {
     lateness: u32,
     /// A packet is to be sent again, to hear what the peer has.
     loss_probe: bool,
+    /// Round trips with much under way, as far as they were counted.
+    busy_round_trips: u16,
+    /// Many paths to the peer, if it agrees to that.
+    pub paths: Option<Box<Paths>>,
 }
 
 /// How long the peer has had no receive.
@@ -106,6 +112,7 @@ struct Sent {
     /// Its cost in the window.
     cost: u64,
     ack_req: bool,
+    path: u8,
 }
 
 impl From<Stop> for Halt {
@@ -140,6 +147,8 @@ impl<D> Requester<D> {
             board: None,
             lateness: 0,
             loss_probe: false,
+            busy_round_trips: 0,
+            paths: None,
         }
     }
 
@@ -244,12 +253,17 @@ impl<D> Requester<D> {
         Outcome::Continue
     }
 
-    /// A CNP has arrived: sends more slowly.
-    pub fn on_cnp<H: Host<Data = D>>(&mut self, cx: &Context, now: Time, host: &mut H) {
+    /// A CNP has arrived: sends more slowly. From a peer that knows of paths, it names the source port that was marked.
+    pub fn on_cnp<H: Host<Data = D>>(&mut self, cx: &Context, now: Time, port: u16, host: &mut H) {
         if !cx.config.congestion_control || !matches!(cx.service, QpType::Rc | QpType::XrcInitiator) {
             return host.count(Counter::CnpIgnored);
         }
         host.count(Counter::CnpHandled);
+        if let Some(paths) = &mut self.paths
+            && !paths.note_marked(cx.attr.path.sport, port)
+        {
+            return;
+        }
         match &mut self.rate {
             Some(rate) => rate.on_cnp(now),
             None => self.rate = Some(RateControl::new(self.rate_parameters, now)),
@@ -417,12 +431,12 @@ impl<D> Requester<D> {
                 || self.since_ack_request + 1 >= ACK_SPACING
                 || !host.peer().window.stays_open_after(cost + mtu as u64));
         let packet = request::Packet { index, to, ack_req, ends };
-        self.emit(cx, now, self.queue.at, from, &packet, host)?;
+        let path = self.emit(cx, now, self.queue.at, from, &packet, host)?;
         progress.sent += 1;
-        self.after_send(cx, now, Sent { from, to, cost, ack_req }, host).map_err(Halt::Fatal)
+        self.after_send(cx, now, Sent { from, to, cost, ack_req, path }, host).map_err(Halt::Fatal)
     }
 
-    /// Sends a packet of the entry at `at`, whose PSN is `from`.
+    /// Sends a packet of the entry at `at`, whose PSN is `from`. Returns the path that it takes.
     #[inline(always)]
     fn emit<H: Host<Data = D>>(
         &mut self,
@@ -432,23 +446,31 @@ impl<D> Requester<D> {
         from: Psn,
         packet: &request::Packet,
         host: &mut H,
-    ) -> Result<(), Halt> {
+    ) -> Result<u8, Halt> {
+        let number = if self.paths.is_some() { self.choose_path(now, at, from) } else { 0 };
         let entry = &self.queue.entries[at];
         let payload = request::payload(entry, packet.index, cx.config.mtu);
         let mut headers = Headers { bth: cx.bth(from), body: Body::Rc(Op::SendMiddle) };
         if request::complete(&mut headers, cx, entry, packet, payload.length()).is_none() {
             return Err(self.fail_started(cx, at, Reason::NoForm, host));
         }
+        let chosen;
         let path = match &entry.wqe.op {
             SendOp::Datagram { path, .. } => path,
-            _ => &cx.attr.path,
+            _ => match &self.paths {
+                None => &cx.attr.path,
+                Some(paths) => {
+                    chosen = paths.of(&cx.attr.path, number);
+                    &chosen
+                }
+            },
         };
         let icrc = match entry.wqe.op {
             SendOp::Flush { .. } => host.peer().flush.form(entry.sent),
             _ => IcrcForm::Standard,
         };
         match host.transmit(Transmit { path, headers: &headers, payload, icrc }) {
-            Ok(()) => Ok(()),
+            Ok(()) => Ok(number),
             Err(TransmitError::Full) => {
                 if from.is_before(self.queue.end) {
                     self.go_on_waiting(cx, now);
@@ -494,7 +516,7 @@ impl<D> Requester<D> {
         sent: Sent,
         host: &mut H,
     ) -> Result<(), Reason> {
-        let Sent { from, to, cost, ack_req } = sent;
+        let Sent { from, to, cost, ack_req, path } = sent;
         let resent = from.is_before(self.queue.end);
         if resent {
             host.count(Counter::RetransmittedPacket);
@@ -525,7 +547,7 @@ impl<D> Requester<D> {
             return Ok(());
         }
         self.charge(cost, host);
-        self.note_first_sent(from, to);
+        self.note_first_sent(now, (from, to), path);
         self.queue.advance(to, cost);
         self.arm_retransmission(cx, now);
         Ok(())

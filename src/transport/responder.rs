@@ -8,6 +8,7 @@ mod delayed_ack;
 mod duplicates;
 mod notification;
 mod partial;
+mod paths;
 mod reorder;
 mod repeats;
 mod resources;
@@ -34,6 +35,7 @@ use crate::{QpState, QpType};
 use delayed_ack::DelayedAck;
 use notification::NotificationPoint;
 use partial::PartialMessage;
+use paths::{AckPorts, Repeated};
 use reorder::Reorder;
 use repeats::RepeatCredit;
 use resources::Resources;
@@ -56,6 +58,9 @@ pub(crate) struct Responder<D> {
     delayed_ack: DelayedAck,
     repeat_credit: RepeatCredit,
     notification: NotificationPoint,
+    /// What was repeated, from a peer that knows of paths, and where acknowledgements to it leave.
+    repeated: Repeated,
+    ack_ports: AckPorts,
     /// COMM_EST has been raised.
     established: bool,
 }
@@ -142,6 +147,8 @@ impl<D> Responder<D> {
             delayed_ack: DelayedAck::default(),
             repeat_credit: RepeatCredit::default(),
             notification: NotificationPoint::default(),
+            repeated: Repeated::Nothing,
+            ack_ports: AckPorts::default(),
             established: false,
         }
     }
@@ -211,8 +218,8 @@ impl<D> Responder<D> {
     }
 
     /// A packet arrived with the congestion mark.
-    pub fn note_congestion<H: Host<Data = D>>(&mut self, cx: &Context, now: Time, host: &mut H) {
-        self.notification.note(cx, now, host);
+    pub fn note_congestion<H: Host<Data = D>>(&mut self, cx: &Context, now: Time, sport: u16, host: &mut H) {
+        self.notification.note(cx, now, sport, host);
     }
 
     /// Whether there is something to send.

@@ -156,7 +156,15 @@ pub fn context() -> Context {
         ..QpAttr::default()
     };
     let config = Config { mtu: MTU, read_chunk: 4 * MTU, ..Config::default() };
-    Context { qpn: Qpn::new(5), service: QpType::Rc, state: QpState::Rts, attr, config, selective: false }
+    Context {
+        qpn: Qpn::new(5),
+        service: QpType::Rc,
+        state: QpState::Rts,
+        attr,
+        config,
+        selective: false,
+        spreads: false,
+    }
 }
 
 impl Host for World {

@@ -75,3 +75,39 @@ pub(crate) const LINEAR_STEP: u64 = 8 << 10;
 /// How long a peer may have no receive before the application is told. Half of it tells of programs that are only slow to
 /// start; double lets who watches it wonder for two seconds.
 pub(crate) const RNR_CONCERN: Duration = Duration::from_secs(1);
+
+/// The part that a path has of all packets until it loses something, or is marked. No unit but this.
+pub(crate) const FULL_SHARE: u16 = 1024;
+
+/// The least part.
+pub(crate) const LEAST_SHARE: u16 = 128;
+
+/// What a path gets back with each packet that comes.
+pub(crate) const SHARE_STEP: u16 = 4;
+
+/// A path that loses so many packets in a row is left.
+pub(crate) const LOSSES_TO_LEAVE: u8 = 4;
+
+/// How long a path is left for the first time, and at most. Each time in a row takes twice as long.
+pub(crate) const MIN_PATH_REST: Duration = Duration::from_millis(1);
+pub(crate) const MAX_PATH_REST: Duration = Duration::from_secs(1);
+
+/// So many packets ask about silence where there are many paths before the time until the next one doubles.
+pub(crate) const PATH_PROBES: u32 = 128;
+
+/// A path that brings nothing for so long although others do has lost what was sent on it. Nanoseconds; at least twice a round trip.
+pub(crate) const MIN_PATH_SILENCE: u64 = 20_000;
+
+/// A path is left if the peer asks so many times for responses that took it, and half as often again as for those of others on
+/// average.
+pub(crate) const REPEATS_TO_LEAVE: u8 = 6;
+
+/// When so many are counted, half of them are forgotten.
+pub(crate) const REPEATS_REMEMBERED: u32 = 64;
+
+/// Whoever answers a READ of so many packets finds out whether the answer may be spread. One of so many large packets that come has
+/// the receiver find out whether they may be.
+pub(crate) const BUSY_PACKETS: u32 = 16;
+
+/// With so many bytes under way, a queue pair is worth spreading.
+pub(crate) const BUSY_BYTES: u64 = 8 << 10;

@@ -52,10 +52,10 @@ fn seeds(test: &str, profile: Profile, first: u64, count: u64) {
     println!("{count} seeds: {totals:?}");
     let tried = [totals.sends, totals.receives, totals.retransmitted, totals.not_ready, totals.windows];
     assert!(!tried.contains(&0), "something was not tried: {totals:?}");
-    let selective = [totals.kept, totals.ahead, totals.selective];
+    let selective = [totals.kept, totals.ahead, totals.selective, totals.spread, totals.left];
     match profile {
         Profile::Selective => assert!(!selective.contains(&0), "something was not tried: {totals:?}"),
-        _ => assert_eq!(selective, [0; 3], "nobody agreed to it"),
+        _ => assert_eq!(selective, [0; 5], "nobody agreed to it"),
     }
     if profile == Profile::Switched {
         let SwitchCounts { no_room, link_down, marked, pauses } = totals.switches;

@@ -88,6 +88,18 @@ fn a_flow_keeps_its_goodput_although_packets_are_lost() {
 }
 
 #[test]
+fn many_paths_keep_as_much_although_packets_are_lost() {
+    let mut transport = Config::default();
+    transport.paths = 8;
+    for kind in KINDS {
+        for (loss, least) in [(0.001, 0.98), (0.01, 0.95), (0.05, 0.75)] {
+            let kept = kept(kind, Path { loss, ..path() }, transport);
+            assert!(kept >= least, "{kind:?}: {kept:.3} at {loss}");
+        }
+    }
+}
+
+#[test]
 fn reordering_of_a_hundred_packets_costs_little() {
     // 8 µs at 100 Gb/s are about a hundred packets.
     for kind in KINDS {

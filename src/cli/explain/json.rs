@@ -81,6 +81,7 @@ fn end(end: &End) -> Value {
         "qpn": end.qpn.map(|qpn| qpn.get()),
         "packets": end.packets,
         "bytes": end.bytes,
+        "ports": end.ports,
         "ce_marks": end.ce_marks,
     })
 }

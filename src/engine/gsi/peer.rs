@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use softrnic_cm::Route;
 use softrnic_link::ProcessSlot;
-use softrnic_transport::{QpState, QpType};
+use softrnic_transport::{Counter, QpState, QpType};
 use softrnic_wire::{
     Capabilities, MAD_LEN, PeerStatus, Qpn, REORDER_WINDOW, Time, VendorAttribute, VendorMad,
 };
@@ -45,8 +45,17 @@ pub struct PeerNic {
     at: Time,
     /// What it can do.
     capabilities: Option<Capabilities>,
+    /// It has answered, and so knows what this NIC can do.
+    is_told: bool,
     /// How its end of the connection is, and when it said so.
     status: Option<(Time, PeerStatus)>,
+}
+
+impl PeerNic {
+    /// Whether there is a reason to ask what it can do.
+    fn wants_question(&self, spreads: bool) -> bool {
+        self.capabilities.is_none_or(|theirs| spreads && theirs.paths && !self.is_told)
+    }
 }
 
 /// Datagrams between SoftRNICs, and what was counted.
@@ -107,7 +116,7 @@ impl Engine {
         let (attr, nic) = (slot.qp.attr(), slot.io.peer_nic.get_or_insert_default());
         let too_soon = nic.at > Time::ZERO && now < nic.at + BETWEEN_QUESTIONS;
         let may_ask = is_connected(slot.qp.service(), slot.qp.state())
-            && attr.dest_qpn.get() > LAST_KERNEL_QPN
+            && (attr.dest_qpn.get() > LAST_KERNEL_QPN || nic.capabilities.is_some())
             && nic.asked < MAX_QUESTIONS
             && !too_soon
             && management.peer.has_room();
@@ -130,7 +139,8 @@ impl Engine {
         let mut losers = std::mem::take(&mut self.shared.losers);
         for key in losers.drain(..) {
             let nic = self.qps.get(key).and_then(|slot| slot.io.peer_nic.as_ref());
-            if nic.is_none_or(|nic| nic.capabilities.is_none()) {
+            let spreads = self.config.transport.paths > 1;
+            if nic.is_none_or(|nic| nic.wants_question(spreads)) {
                 self.ask_peer(now, key);
             }
         }
@@ -143,6 +153,9 @@ impl Engine {
         Capabilities {
             version: Capabilities::VERSION,
             selective_recovery,
+            paths: selective_recovery
+                && self.config.transport.paths > 1
+                && self.config.transport.early_retransmission,
             reorder_window: REORDER_WINDOW as u16,
         }
     }
@@ -198,7 +211,9 @@ impl Engine {
         match vendor.attribute {
             VendorAttribute::Capabilities(theirs) => {
                 nic.capabilities = Some(theirs);
-                agree(slot, theirs);
+                nic.is_told |= vendor.answers;
+                let spreads = agree(now, slot, theirs, vendor.answers);
+                self.shared.counters[Counter::PathsAgreed as usize] += u64::from(spreads);
                 self.shared.comes_in_any_order = true;
             }
             VendorAttribute::Status(theirs) if vendor.answers => nic.status = Some((now, theirs)),
@@ -215,11 +230,14 @@ impl Engine {
     }
 }
 
-/// What both ends can do, they do from now on.
-fn agree(slot: &mut QpSlot, theirs: Capabilities) {
-    if theirs.selective_recovery && usize::from(theirs.reorder_window) >= REORDER_WINDOW {
-        slot.qp.agree_on_selective_recovery();
+/// What both ends can do, they do from now on. Returns whether the QP begins to spread its packets.
+fn agree(now: Time, slot: &mut QpSlot, theirs: Capabilities, is_told: bool) -> bool {
+    if !theirs.selective_recovery || usize::from(theirs.reorder_window) < REORDER_WINDOW {
+        return false;
     }
+    slot.qp.agree_on_selective_recovery();
+    // Whoever has only asked does not know yet what comes.
+    theirs.paths && slot.qp.agree_on_paths(now, is_told)
 }
 
 fn is_connected(service: QpType, state: QpState) -> bool {

@@ -42,6 +42,7 @@ fn between_softrnics(vendor: &VendorMad, sink: &mut dyn FieldSink) {
         VendorAttribute::Capabilities(capabilities) => {
             sink.field("version", Value::Dec(capabilities.version.into()));
             sink.field("selective_recovery", Value::Flag(capabilities.selective_recovery));
+            sink.field("paths", Value::Flag(capabilities.paths));
             sink.field("reorder_window", Value::Dec(capabilities.reorder_window.into()));
         }
         VendorAttribute::Status(_) if !vendor.answers => {}

@@ -14,7 +14,7 @@ use softrnic_models::Model;
 use softrnic_netdev::Host;
 use softrnic_shm::ShmLink;
 use softrnic_sys::BlockedSignals;
-use softrnic_transport::Config as TransportConfig;
+use softrnic_transport::{Config as TransportConfig, MAX_PATHS};
 use softrnic_udp::{UdpLink, UdpOptions};
 #[cfg(feature = "xdp")]
 use softrnic_xdp::{XdpError, XdpOptions};
@@ -40,7 +40,8 @@ pub struct DeviceSpec {
     pub pcap: Option<Recording>,
     /// How its QPs behave, apart from their attributes: with `early=off` they retransmit only after the local ACK
     /// timeout, with `ecn=on` they mark packets as ECN-capable and slow down on CNPs, and unless `recovery=gbn` they send again
-    /// only what was lost, where the peer's NIC does as well.
+    /// only what was lost, where the peer's NIC does as well; with `paths=8` they spread their packets over eight UDP source
+    /// ports then.
     pub transport: TransportConfig,
     /// Whether the kernel makes the copies to and from registered memory (`copies=safe`). The use of unmapped memory is
     /// then an error even if the program replaces the handlers of SIGSEGV and SIGBUS. `None` leaves it to
@@ -206,6 +207,7 @@ impl FromStr for DeviceSpec {
                 Some(("recovery", value)) => {
                     return Err(SpecError(format!("recovery={value}: use selective or gbn")));
                 }
+                Some((key @ "paths", value)) => transport.paths = paths(key, value)?,
                 Some((key @ "ecn", value)) => transport.congestion_control = switch(key, value)?,
                 Some(("copies", "safe")) => safe_copies = Some(true),
                 Some(("copies", "plain")) => safe_copies = Some(false),
@@ -231,6 +233,9 @@ impl FromStr for DeviceSpec {
                 Some((key, value)) if hardware.take(key, value).map_err(SpecError)? => {}
                 _ => of_link.push(option),
             }
+        }
+        if transport.paths > 1 && !(transport.selective_recovery && transport.early_retransmission) {
+            return Err(SpecError("paths of more than 1 need recovery=selective and early=on".into()));
         }
         let options = of_link.into_iter();
         let link = match kind {
@@ -262,7 +267,7 @@ impl FromStr for DeviceSpec {
     }
 }
 
-const EVERY_DEVICE: &str = "every device has early, ecn, recovery, copies, like, pci, numa and speed";
+const EVERY_DEVICE: &str = "every device has early, ecn, recovery, paths, copies, like, pci, numa and speed";
 
 fn key_value(option: &str) -> Result<(&str, &str), SpecError> {
     option
@@ -272,6 +277,13 @@ fn key_value(option: &str) -> Result<(&str, &str), SpecError> {
 
 fn number<T: FromStr>(key: &str, value: &str) -> Result<T, SpecError> {
     value.parse().map_err(|_| SpecError(format!("{key}={value}: not a number in range")))
+}
+
+fn paths(key: &str, value: &str) -> Result<u8, SpecError> {
+    match number(key, value)? {
+        count @ 1..=MAX_PATHS => Ok(count),
+        count => Err(SpecError(format!("{key}={count}: use a number from 1 to {MAX_PATHS}"))),
+    }
 }
 
 fn switch(key: &str, value: &str) -> Result<bool, SpecError> {

@@ -17,6 +17,7 @@ impl Player<'_> {
         let capabilities = Capabilities {
             version: Capabilities::VERSION,
             selective_recovery: true,
+            paths: false,
             reorder_window: REORDER_WINDOW as u16,
         };
         let question = VendorMad {

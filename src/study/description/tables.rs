@@ -4,7 +4,7 @@ use serde::Deserialize;
 use softrnic_fabric::{
     Balance, Ecn, Headroom, HostConfig, LinkSpec, PRIORITIES, Parts, Schedule, SwitchConfig, Trim,
 };
-use softrnic_transport::{RateParameters, WindowConfig};
+use softrnic_transport::{MAX_PATHS, RateParameters, WindowConfig};
 use softrnic_wire::Mtu;
 use toml::Spanned;
 
@@ -109,6 +109,8 @@ pub struct Nic {
     early_retransmission: Option<bool>,
     /// `gbn` or `selective`.
     recovery: Option<Text>,
+    /// How many; more than one needs `recovery = "selective"`.
+    paths: Option<Spanned<u8>>,
     timeout: Option<Spanned<u8>>,
     retry_cnt: Option<Spanned<u8>>,
     /// DCQCN's parameters by the names that Linux gives them under `roce_rp`.
@@ -308,6 +310,14 @@ impl Nic {
                     );
                 }
             };
+        }
+        if let Some(paths) = &self.paths {
+            nic.paths = within(paths, MAX_PATHS, "paths", reader)?.max(1);
+            if nic.paths > 1 && !(nic.selective_recovery && nic.early_retransmission) {
+                let problem =
+                    "more than one path needs recovery = \"selective\" and early_retransmission = true";
+                return Err(reader.wrong(paths, problem.into()));
+            }
         }
         if let Some(timeout) = &self.timeout {
             nic.timeout = within(timeout, 31, "timeout", reader)?;

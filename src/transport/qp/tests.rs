@@ -95,7 +95,7 @@ impl Case {
         let bth = Bth { ack_req: true, ..Bth::new(self.qp.qpn(), Psn::new(psn)) };
         let packet = Packet { bth, body, payload, icrc: 0 };
         self.now += MOMENT;
-        self.qp.on_packet(self.now, &packet, Received { ce, grh: &[0; 40] }, &mut self.world);
+        self.qp.on_packet(self.now, &packet, Received { ce, sport: 0xC000, grh: &[0; 40] }, &mut self.world);
     }
 
     /// A WRITE of nothing.

@@ -41,7 +41,7 @@ impl<D> Requester<D> {
     /// A positive acknowledgement of `psn`.
     pub fn on_ack<H: Host<Data = D>>(&mut self, cx: &Context, now: Time, psn: Psn, host: &mut H) -> Outcome {
         if !self.covers(psn, host) {
-            self.note_late(cx);
+            self.note_stale(cx);
             return Outcome::Continue;
         }
         match self.acknowledge(cx, now, psn + 1, host) {
@@ -212,7 +212,7 @@ impl<D> Requester<D> {
         }
         let placed = self.place_answer(cx, 0, psn, answer, host).and_then(|()| {
             self.advance_una(cx, now, psn + 1, host);
-            self.note_progress(cx, now);
+            self.note_progress(cx, now, host);
             self.complete_ready(cx, host)
         });
         match placed {
@@ -306,7 +306,7 @@ impl<D> Requester<D> {
         }
         let outcome = self.complete_until(cx, now, to, host);
         if self.queue.una != una {
-            self.note_progress(cx, now);
+            self.note_progress(cx, now, host);
         }
         outcome
     }
@@ -339,14 +339,16 @@ impl<D> Requester<D> {
     /// `una` moves to `to`, which lies in the front entry or just behind it.
     #[inline(always)]
     pub(super) fn advance_una<H: Host<Data = D>>(&mut self, cx: &Context, now: Time, to: Psn, host: &mut H) {
-        let landed = self.landed_before(cx, to);
+        let landed = self.landed_before(cx, now, to, host);
         let freed = self.queue.acknowledge_to(to, cx.config.mtu, landed);
         self.note_answer(now, freed, host);
     }
 
     /// Progress: the peer has answered everything before `una`, which has moved.
-    pub(super) fn note_progress(&mut self, cx: &Context, now: Time) {
-        self.rtt.acknowledged(self.queue.una - 1, now);
+    pub(super) fn note_progress<H: Host<Data = D>>(&mut self, cx: &Context, now: Time, host: &mut H) {
+        if self.rtt.acknowledged(self.queue.una - 1, now) {
+            self.note_round_trip(cx, host);
+        }
         self.retries_left = cx.attr.retry_cnt;
         self.rnr_retries_left = cx.attr.rnr_retry;
         self.restarted_at = None;
@@ -457,7 +459,7 @@ impl<D> Requester<D> {
             self.timers.ack = ack_timeout(now, cx.attr.timeout);
             self.waits_since = now;
         }
-        let resends = self.early_resends;
+        let resends = self.doublings();
         let may_resend = cx.config.early_retransmission && resends < MAX_EARLY_RESENDS;
         if self.timers.early == Time::NEVER && (may_resend || !self.is_probing()) {
             let wait = if cx.selective { self.probe_wait() } else { self.rtt.rto() };
@@ -536,7 +538,9 @@ impl<D> Requester<D> {
         }
         if cx.config.early_retransmission && self.probe_for_loss(cx) {
             host.count(Counter::EarlyRetransmit);
-            self.early_resends += 1;
+            // What comes now may be the answer to something later.
+            self.rtt.abandon();
+            self.note_probe();
             return;
         }
         // One that has never answered may have dropped what came before it was ready.

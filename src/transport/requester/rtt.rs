@@ -3,7 +3,7 @@
 
 use softrnic_wire::{Psn, Time};
 
-use crate::tuning::{INITIAL_RTO, MIN_LOSS_PROBE, MIN_RTO};
+use crate::tuning::{INITIAL_RTO, MIN_LOSS_PROBE, MIN_PATH_SILENCE, MIN_RTO};
 
 /// One measurement at a time: a packet that asked for an ACK, and when it was sent. Durations are in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,11 +21,11 @@ impl RttEstimator {
         }
     }
 
-    /// Everything up to and including `psn` was acknowledged.
-    pub fn acknowledged(&mut self, psn: Psn, now: Time) {
-        let Some((probe, sent)) = self.probe else { return };
+    /// Everything up to and including `psn` was acknowledged. Returns whether that was measured.
+    pub fn acknowledged(&mut self, psn: Psn, now: Time) -> bool {
+        let Some((probe, sent)) = self.probe else { return false };
         if probe.is_after(psn) {
-            return;
+            return false;
         }
         self.probe = None;
         let sample = now.nanos_since(sent);
@@ -39,6 +39,7 @@ impl RttEstimator {
                 self.srtt = Some((srtt * 7 + sample) / 8);
             }
         }
+        true
     }
 
     /// Whether the peer has answered at all.
@@ -76,6 +77,11 @@ impl RttEstimator {
             None => INITIAL_RTO,
             Some(srtt) => (srtt * 2 + self.rttvar * 4).max(MIN_RTO),
         }
+    }
+
+    /// After how long a path that brings nothing has lost what was sent on it, in nanoseconds.
+    pub fn path_silence(&self) -> u64 {
+        self.srtt.map_or(INITIAL_RTO, |srtt| (srtt * 2 + self.rttvar * 4).max(MIN_PATH_SILENCE))
     }
 
     /// How long to wait before asking by one packet, in nanoseconds.

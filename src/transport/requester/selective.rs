@@ -13,13 +13,17 @@ use super::{Halt, Requester};
 use crate::context::{Context, Outcome};
 use crate::counters::Counter;
 use crate::host::Host;
+use crate::paths::NO_PATH;
 use crate::planted::Fault;
 use crate::qp::Progress;
 use crate::segment;
-use crate::tuning::{LATENESS_DECAY, LATENESS_STEPS, MAX_LOSS_PROBES};
+use crate::tuning::{LATENESS_DECAY, LATENESS_STEPS};
 use crate::window_bits::WindowBits;
 
 const WINDOW: i32 = REORDER_WINDOW as i32;
+
+/// The paths, and what stands for none of them.
+const JUDGES: usize = NO_PATH as usize + 1;
 
 /// What is known of the packets from the oldest unacknowledged one on. It exists while something behind that has been seen.
 pub(super) struct Scoreboard {
@@ -38,13 +42,17 @@ pub(super) struct Scoreboard {
     /// The number of the transmission that last carried each packet, by the lowest bits of its PSN; 0 from before there was a
     /// scoreboard.
     sent: [u32; REORDER_WINDOW],
+    /// The path that it took.
+    path: [u8; REORDER_WINDOW],
     /// The number of the last transmission.
     transmissions: u32,
-    /// The newest transmission of which something has arrived, and the last packet of it. What was sent before and has not
-    /// arrived is lost.
-    newest: Transmission,
+    /// The newest transmission of which something has arrived, and the last packet of it, on each path. What was sent there
+    /// before and has not arrived is lost. What is not judged by its path is judged by the newest of all.
+    newest: [Transmission; JUDGES],
     /// The newest transmission of a READ or an atomic that the peer has but has not executed, so that nothing of it can arrive.
     newest_kept: Transmission,
+    /// Packets take different paths.
+    spreads: bool,
     /// How far the peer had reported a while ago: what is missing behind it may only be late.
     ripe: Psn,
     /// What becomes ripe next, and since when that waits.
@@ -70,7 +78,7 @@ struct Lost {
 }
 
 impl Scoreboard {
-    fn new(una: Psn) -> Scoreboard {
+    fn new(una: Psn, spreads: bool) -> Scoreboard {
         Scoreboard {
             done: WindowBits::default(),
             kept: WindowBits::default(),
@@ -79,29 +87,37 @@ impl Scoreboard {
             answered: una,
             next: una,
             sent: [0; REORDER_WINDOW],
+            path: [0; REORDER_WINDOW],
             transmissions: 0,
-            newest: Transmission(0, una),
+            newest: [Transmission(0, una); JUDGES],
             newest_kept: Transmission(0, una),
+            spreads,
             ripe: una,
             ripens: (una, Time::ZERO),
         }
     }
 
     /// Packets leave, again or for the first time.
-    fn note_sent(&mut self, from: Psn, to: Psn) {
+    pub(super) fn note_sent(&mut self, from: Psn, to: Psn, path: u8) {
         self.transmissions += 1;
         for at in 0..to.distance_from(from).clamp(0, WINDOW) as u32 {
-            self.sent[slot(from + at)] = self.transmissions;
+            let slot = slot(from + at);
+            (self.sent[slot], self.path[slot]) = (self.transmissions, path);
         }
     }
 
-    /// A packet has arrived, or its response.
-    fn note_seen(&mut self, una: Psn, psn: Psn) {
-        let seen = self.carried(psn);
-        if seen.is_after(self.newest) {
-            self.newest = seen;
-            self.next = una;
+    /// A packet has arrived, or its response. Returns its path.
+    fn note_seen(&mut self, una: Psn, psn: Psn) -> u8 {
+        let (seen, path) = (self.carried(psn), self.path_of(psn));
+        let by_all = if self.spreads { NO_PATH } else { path };
+        for judge in [path, by_all] {
+            let newest = &mut self.newest[usize::from(judge)];
+            if seen.is_after(*newest) {
+                *newest = seen;
+                self.next = una;
+            }
         }
+        path
     }
 
     /// The peer keeps a request, whose responses come when it is its turn. Returns whether that is new.
@@ -122,9 +138,9 @@ impl Scoreboard {
     /// Whether a packet that is missing although others have been seen was lost, and not only sent again just now.
     fn is_lost(&self, una: Psn, psn: Psn, cx: &Context) -> bool {
         let carried = self.carried(psn);
-        let is_overtaken = self.newest.is_after(carried)
+        let is_overtaken = self.newest[usize::from(self.path_of(psn))].is_after(carried)
             || self.lacks_request(una, psn) && self.newest_kept.is_after(carried);
-        carried.0 == 0 || is_overtaken && !cx.config.has(Fault::NoSecondPass)
+        carried.0 == 0 && !self.spreads || is_overtaken && !cx.config.has(Fault::NoSecondPass)
     }
 
     /// Whether the peer has reported packets behind this one, but does not have it, if it is a request with responses.
@@ -132,6 +148,18 @@ impl Scoreboard {
         psn.is_before(self.reported)
             && !psn.is_before(self.executed)
             && !self.kept.has(psn.distance_from(una) as u32)
+    }
+
+    /// What is under way on a path is lost.
+    pub(super) fn note_silent(&mut self, una: Psn, path: u8) {
+        self.transmissions += 1;
+        self.newest[usize::from(path)] = Transmission(self.transmissions, una);
+        self.next = una;
+    }
+
+    /// The path that a packet took.
+    pub(super) fn path_of(&self, psn: Psn) -> u8 {
+        self.path[slot(psn)]
     }
 
     /// Lets what has been reported become ripe after `wait` nanoseconds.
@@ -173,9 +201,11 @@ fn later(one: Psn, other: Psn) -> Psn {
 }
 
 impl<D> Requester<D> {
-    /// Whether what comes out of order is looked at: not while going back.
+    /// Whether what comes out of order is looked at: not while going back, unless there are many paths, one of which may lose all
+    /// that is sent again.
     pub(super) fn is_selective(&self, cx: &Context) -> bool {
-        cx.selective && self.queue.cursor == self.queue.end && !self.rnr_wait
+        let goes_back = self.queue.cursor != self.queue.end && self.paths.is_none();
+        cx.selective && !goes_back && !self.rnr_wait
     }
 
     /// Whether something may have to be sent again.
@@ -189,8 +219,8 @@ impl<D> Requester<D> {
     }
 
     pub(super) fn board(&mut self) -> &mut Scoreboard {
-        let una = self.queue.una;
-        self.board.get_or_insert_with(|| Box::new(Scoreboard::new(una)))
+        let (una, spreads) = (self.queue.una, self.paths.is_some());
+        self.board.get_or_insert_with(|| Box::new(Scoreboard::new(una, spreads)))
     }
 
     /// The peer has executed everything before `psn`, and something before it has not been answered.
@@ -216,7 +246,7 @@ impl<D> Requester<D> {
     ) -> Outcome {
         let (una, end) = (self.queue.una, self.queue.end);
         if expected.is_before(una) || expected.is_after(end) {
-            self.note_late(cx);
+            self.note_stale(cx);
             host.count(Counter::DropGhostResponse);
             return Outcome::Continue;
         }
@@ -234,7 +264,7 @@ impl<D> Requester<D> {
         let mut at = bits.next_set(0);
         while at < REORDER_WINDOW as u32 {
             let psn = expected + at;
-            if !psn.is_before(end) {
+            if !psn.is_before(self.queue.cursor) {
                 break;
             }
             news += u32::from(self.note_arrived(cx, now, psn, host));
@@ -277,7 +307,8 @@ impl<D> Requester<D> {
     fn note_done<H: Host<Data = D>>(&mut self, cx: &Context, now: Time, at: usize, psn: Psn, host: &mut H) {
         let freed = self.queue.land(at, psn, cx.config.mtu);
         let una = self.queue.una;
-        self.board().note_seen(una, psn);
+        let path = self.board().note_seen(una, psn);
+        self.note_arrived_by(now, psn, path, host);
         self.rtt.arrived(psn, now);
         self.note_answer(now, freed, host);
     }
@@ -293,8 +324,9 @@ impl<D> Requester<D> {
     ) -> Outcome {
         let place = psn.distance_from(self.queue.una);
         let at = self.queue.entry_of(psn).filter(|&at| self.queue.entries[at].wants_response());
+        let is_sent = psn.is_before(self.queue.cursor);
         let board = self.board();
-        let is_new = (0..WINDOW).contains(&place) && !board.done.has(place as u32);
+        let is_new = (0..WINDOW).contains(&place) && !board.done.has(place as u32) && is_sent;
         let (Some(at), true) = (at, is_new) else {
             self.note_late(cx);
             host.count(Counter::DropGhostResponse);
@@ -338,9 +370,12 @@ impl<D> Requester<D> {
                 return Outcome::Fatal(reason);
             }
         }
+        if self.paths.is_some() {
+            self.look_for_silence(now);
+        }
         let (reached, wait) = (self.queue.una, u64::from(self.lateness));
         if let Some(board) = &mut self.board {
-            if reached.is_before(board.horizon()) {
+            if reached.is_before(board.horizon()) || board.spreads {
                 board.ripen(now, wait);
             } else {
                 self.board = None;
@@ -348,16 +383,9 @@ impl<D> Requester<D> {
         }
         // Afterwards: how long the timer waits depends on what is ripe.
         if reached != una {
-            self.note_progress(cx, now);
+            self.note_progress(cx, now, host);
         }
         Outcome::Continue
-    }
-
-    /// Packets leave for the first time.
-    pub(super) fn note_first_sent(&mut self, from: Psn, to: Psn) {
-        if let Some(board) = &mut self.board {
-            board.note_sent(from, to);
-        }
     }
 
     /// Something came twice, or later than what was sent after it: what is missing may be late, and is waited for.
@@ -368,6 +396,14 @@ impl<D> Requester<D> {
         {
             let longer = u64::from(self.lateness) + srtt / LATENESS_STEPS;
             self.lateness = longer.min(srtt).min(u32::MAX.into()) as u32;
+        }
+    }
+
+    /// An acknowledgement has come after a later one. On many paths, that says nothing of requests.
+    #[cold]
+    pub(super) fn note_stale(&mut self, cx: &Context) {
+        if self.paths.is_none() {
+            self.note_late(cx);
         }
     }
 
@@ -387,7 +423,7 @@ impl<D> Requester<D> {
         let entry = &self.queue.entries[at];
         let ends = to == entry.first + entry.packets;
         let packet = Packet { index: (from - entry.first) as u32, to, ack_req: true, ends };
-        self.emit(cx, now, at, from, &packet, host)?;
+        let path = self.emit(cx, now, at, from, &packet, host)?;
         progress.sent += 1;
         host.count(Counter::RetransmittedPacket);
         if !is_probe {
@@ -404,8 +440,11 @@ impl<D> Requester<D> {
         let entry = &mut self.queue.entries[at];
         entry.sent = entry.sent.saturating_add(1);
         self.loss_probe = false;
+        if self.paths.is_some() {
+            self.note_sent_again(now, from, is_probe, host);
+        }
+        self.note_sent_by(now, at, (from, to), path);
         if let Some(board) = &mut self.board {
-            board.note_sent(from, to);
             board.next = if is_probe { board.next } else { to };
         }
         self.arm_retransmission(cx, now);
@@ -414,7 +453,7 @@ impl<D> Requester<D> {
 
     /// What is to be sent again next; everything before it is not missing, or under way.
     fn next_lost(&mut self, cx: &Context) -> Option<Lost> {
-        let (una, end) = (self.queue.una, self.queue.end);
+        let (una, end) = (self.queue.una, self.queue.cursor);
         if self.loss_probe {
             let lost = (una != end).then(|| self.missing_from(cx, self.probe())).flatten();
             self.loss_probe = lost.is_some();
@@ -455,7 +494,7 @@ impl<D> Requester<D> {
     fn probe(&self) -> Psn {
         let una = self.queue.una;
         let has_gap = self.board.as_deref().is_some_and(|board| una.is_before(board.horizon()));
-        if has_gap || self.early_resends > 1 { una } else { self.queue.end - 1 }
+        if has_gap || self.early_resends > 1 { una } else { self.queue.cursor - 1 }
     }
 
     /// The packet `from`, or the rest of its READ request as far as its responses are missing.
@@ -472,29 +511,40 @@ impl<D> Requester<D> {
         let chunk =
             segment::read_chunk_end(entry.first, entry.packets, index, cx.config.read_chunk_packets());
         let una = self.queue.una;
+        let place = from.distance_from(una).max(0);
         let to = match &self.board {
-            Some(board) => una + board.done.next_set(from.distance_from(una).max(0) as u32),
-            None => chunk,
+            Some(board) if place < WINDOW => una + board.done.next_set(place as u32),
+            // The last packet of a READ longer than the window.
+            _ => chunk,
         };
         Some(Lost { at, from, to: if to.is_before(chunk) { to } else { chunk } })
     }
 
     /// What packets before `to` cost that are no longer in flight. They leave the scoreboard.
     #[inline(always)]
-    pub(super) fn landed_before(&mut self, cx: &Context, to: Psn) -> u64 {
-        if self.board.is_some() { self.take_landed(cx, to) } else { 0 }
+    pub(super) fn landed_before<H: Host<Data = D>>(
+        &mut self,
+        cx: &Context,
+        now: Time,
+        to: Psn,
+        host: &mut H,
+    ) -> u64 {
+        if self.board.is_some() { self.take_landed(cx, now, to, host) } else { 0 }
     }
 
     #[cold]
-    fn take_landed(&mut self, cx: &Context, to: Psn) -> u64 {
-        let Some(board) = &mut self.board else { return 0 };
-        let (una, entry) = (self.queue.una, &self.queue.entries[0]);
+    fn take_landed<H: Host<Data = D>>(&mut self, cx: &Context, now: Time, to: Psn, host: &mut H) -> u64 {
+        let una = self.queue.una;
         let count = to.distance_from(una).max(0) as u32;
         for at in 0..count.min(REORDER_WINDOW as u32) {
+            let Some(board) = &mut self.board else { return 0 };
             if !board.done.has(at) {
-                board.note_seen(to, una + at);
+                let path = board.note_seen(to, una + at);
+                self.note_arrived_by(now, una + at, path, host);
             }
         }
+        let Some(board) = &mut self.board else { return 0 };
+        let entry = &self.queue.entries[0];
         let mut landed = 0;
         let mut at = board.done.next_set(0);
         while at < count.min(REORDER_WINDOW as u32) {
@@ -505,10 +555,18 @@ impl<D> Requester<D> {
         landed
     }
 
+    /// What is known of transmissions counts no longer.
+    pub(super) fn forget_board(&mut self) {
+        self.board = None;
+    }
+
     /// Everything is sent again, or nothing more.
     pub(super) fn forget_arrivals(&mut self) {
         self.board = None;
         self.loss_probe = false;
+        if let Some(paths) = &mut self.paths {
+            paths.forget_flight();
+        }
     }
 
     /// How long to wait before doing something about silence, in nanoseconds: what may only be late is waited for less.
@@ -535,7 +593,7 @@ impl<D> Requester<D> {
     /// often enough.
     pub(super) fn probe_for_loss(&mut self, cx: &Context) -> bool {
         let probes =
-            self.is_selective(cx) && self.early_resends < MAX_LOSS_PROBES && self.queue.is_outstanding();
+            self.is_selective(cx) && self.early_resends < self.most_probes() && self.queue.is_outstanding();
         self.loss_probe |= probes;
         probes
     }

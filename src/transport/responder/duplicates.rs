@@ -2,6 +2,7 @@
 
 use softrnic_wire::Op;
 
+use super::paths::Repeated;
 use super::resources::Saved;
 use super::responses::Response;
 use super::{Request, Responder};
@@ -21,6 +22,8 @@ impl<D> Responder<D> {
         host.count(Counter::DuplicateRequest);
         let response = match request.op {
             Op::ReadRequest(reth) => {
+                let packets = reth.dma_len.div_ceil(cx.config.mtu).max(1);
+                self.repeated = Repeated::Read { first: request.psn, packets };
                 return match self.resources.find_read(request.psn, reth, cx.config.mtu) {
                     Some(saved) => self.repeat_read(cx, saved, host),
                     None => host.count(Counter::DropDuplicateUnmatched),

@@ -2,7 +2,7 @@
 
 use alloc::collections::VecDeque;
 
-use softrnic_wire::{Aeth, Body, Headers, IcrcForm, Msn, Op, Pad, Psn, Syndrome, XrcBody};
+use softrnic_wire::{Aeth, Body, Headers, IcrcForm, Msn, Op, Pad, Psn, Syndrome, Time, XrcBody};
 
 use super::resources::{Saved, SavedKind};
 use super::{Refusal, Responder};
@@ -12,6 +12,7 @@ use crate::context::{Context, Outcome};
 use crate::counters::Counter;
 use crate::failure::Attempt;
 use crate::host::{Host, Payload, Transmit, TransmitError};
+use crate::paths::Paths;
 use crate::qp::{Progress, Stop};
 use crate::segment::Position;
 use crate::wqe::RemoteBuffer;
@@ -243,13 +244,15 @@ impl<D> Responder<D> {
     pub fn transmit<H: Host<Data = D>>(
         &mut self,
         cx: &Context,
+        now: Time,
+        mut paths: Option<&mut Paths>,
         host: &mut H,
         budget: usize,
         progress: &mut Progress,
     ) -> Outcome {
         while progress.sent < budget {
             let Some(response) = self.responses.queue.front().copied() else { return Outcome::Continue };
-            match self.transmit_response(cx, &response, host) {
+            match self.transmit_response(cx, now, paths.as_deref_mut(), &response, host) {
                 Ok(done) => {
                     progress.sent += 1;
                     if done {
@@ -294,6 +297,8 @@ impl<D> Responder<D> {
     fn transmit_response<H: Host<Data = D>>(
         &mut self,
         cx: &Context,
+        now: Time,
+        paths: Option<&mut Paths>,
         response: &Response,
         host: &mut H,
     ) -> Result<bool, TransmitError> {
@@ -330,7 +335,15 @@ impl<D> Responder<D> {
         let mut bth = cx.bth(psn);
         bth.pad = Pad::for_payload(payload.length());
         let headers = &Headers { bth, body: body(cx, op) };
-        host.transmit(Transmit { path: &cx.attr.path, headers, payload, icrc: IcrcForm::Standard })?;
+        let chosen;
+        let path = match cx.spreads {
+            false => &cx.attr.path,
+            true => {
+                chosen = self.path_of(cx, now, paths, response, psn);
+                &chosen
+            }
+        };
+        host.transmit(Transmit { path, headers, payload, icrc: IcrcForm::Standard })?;
         if let Some(Response::Read { sent, .. }) = self.responses.queue.front_mut() {
             *sent += 1;
         }
@@ -351,7 +364,8 @@ impl<D> Responder<D> {
         let (bytes, len) = self.reorder.arrived(expected, self.epsn, cx.config.mtu).to_bytes();
         let headers = &Headers { bth: cx.bth(expected), body: Body::SelectiveAck(Aeth::ack(msn)) };
         let payload = Payload::Bytes(&bytes[..len]);
-        host.transmit(Transmit { path: &cx.attr.path, headers, payload, icrc: IcrcForm::Standard })?;
+        let path = if cx.spreads { self.ack_ports.next(cx) } else { cx.attr.path };
+        host.transmit(Transmit { path: &path, headers, payload, icrc: IcrcForm::Standard })?;
         host.count(Counter::SendSelectiveAck);
         Ok(true)
     }

@@ -15,6 +15,7 @@ use crate::counters::Counter;
 use crate::failure::Reason;
 use crate::host::{AtomicOp, Domain, Host, NoRecv, RemoteAccess};
 use crate::planted::Fault;
+use crate::tuning::BUSY_PACKETS;
 use crate::wqe::{Receive, RecvWqe};
 
 impl<D> Responder<D> {
@@ -188,6 +189,9 @@ impl<D> Responder<D> {
         let saved = Saved { first: request.psn, packets, msn: self.msn, kind: SavedKind::Read(domain, reth) };
         self.resources.save(saved, cx.attr.max_dest_rd_atomic);
         self.repeat_credit.note_read(request.psn, packets);
+        if packets >= BUSY_PACKETS && cx.spreads {
+            host.ask_for_paths();
+        }
         self.responses.push(Response::read(saved));
         Ok(())
     }

@@ -71,7 +71,7 @@ impl Case {
 
     fn try_answers(&mut self) -> (Vec<(u32, Op)>, Outcome) {
         let mut progress = Progress { sent: 0, stop: Stop::Idle };
-        let outcome = self.responder.transmit(&self.cx, &mut self.world, 1000, &mut progress);
+        let outcome = self.responder.transmit(&self.cx, START, None, &mut self.world, 1000, &mut progress);
         (self.world.take_sent(), outcome)
     }
 
@@ -274,7 +274,7 @@ fn a_read_whose_memory_goes_away_is_refused_at_that_packet() {
     assert_eq!(case.request(100, Op::ReadRequest(reth(3 * MTU)), &[]), CONTINUE);
     case.world.refuses = [TransmitError::Remote(RemoteFault::Unmapped)].into();
     let mut progress = Progress { sent: 0, stop: Stop::Idle };
-    let outcome = case.responder.transmit(&case.cx, &mut case.world, 1, &mut progress);
+    let outcome = case.responder.transmit(&case.cx, START, None, &mut case.world, 1, &mut progress);
     assert_eq!(outcome, Outcome::Fatal(Reason::RemoteMemory));
     assert_eq!(case.syndromes(), [(100, Syndrome::Nak(NakCode::RemoteAccess))]);
 }
@@ -356,7 +356,7 @@ fn forgotten_responses_are_not_sent_and_run_no_timer() {
 #[test]
 fn a_congestion_notification_is_something_to_send() {
     let mut case = Case::new();
-    case.responder.note_congestion(&case.cx, START, &mut case.world);
+    case.responder.note_congestion(&case.cx, START, 0xC000, &mut case.world);
     assert!(case.responder.wants_transmit());
 }
 
@@ -376,7 +376,7 @@ fn marks_of_congestion_are_answered_once_per_interval() {
     let mut sent = vec![];
     for micros in [0, 10, 49, 50, 60] {
         let now = START + MOMENT * micros;
-        case.responder.note_congestion(&case.cx, now, &mut case.world);
+        case.responder.note_congestion(&case.cx, now, 0xC000, &mut case.world);
         case.responder.transmit_cnp(&case.cx, &mut case.world, &mut progress);
         sent.push(progress.sent);
     }

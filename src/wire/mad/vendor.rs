@@ -34,6 +34,8 @@ pub struct Capabilities {
     pub version: u8,
     /// It keeps packets that come out of order, says which came, and resends only those that did not.
     pub selective_recovery: bool,
+    /// It takes packets from many source ports, and says which port a mark came on.
+    pub paths: bool,
     /// How many packets, from the one that it expects, it can keep or tell apart.
     pub reorder_window: u16,
 }
@@ -92,6 +94,7 @@ impl Fields for Capabilities {
     fn lay_out(&mut self, pass: &mut impl Pass) {
         pass.field(24, &mut self.version);
         pass.bits(25, 1, 0, &mut self.selective_recovery);
+        pass.bits(25, 1, 1, &mut self.paths);
         pass.field(26, &mut self.reorder_window);
     }
 }

@@ -49,6 +49,10 @@ pub struct Summary {
     pub ahead: u64,
     /// Packets sent again because others behind them had come.
     pub selective: u64,
+    /// QPs that spread their packets over many paths.
+    pub spread: u64,
+    /// Paths that were left.
+    pub left: u64,
     /// WRITEs through memory windows that have succeeded.
     pub windows: u64,
     /// Virtual time that has passed, in nanoseconds.
@@ -70,6 +74,8 @@ impl Summary {
         self.kept += other.kept;
         self.ahead += other.ahead;
         self.selective += other.selective;
+        self.spread += other.spread;
+        self.left += other.left;
         self.windows += other.windows;
         self.nanos += other.nanos;
         self.damage.add(other.damage);
@@ -332,6 +338,8 @@ impl Traffic {
             self.summary.kept += counted(Counter::KeptForLater);
             self.summary.ahead += counted(Counter::AnsweredOutOfOrder);
             self.summary.selective += counted(Counter::SelectiveResend);
+            self.summary.spread += counted(Counter::PathsAgreed);
+            self.summary.left += counted(Counter::PathLeft);
             self.summary.damage.add(node.link.damage());
         }
         self.summary

@@ -101,6 +101,12 @@ impl Plan {
         for (number, (_, options, config, _)) in nodes.iter_mut().enumerate() {
             options.sees_ip_header &= !damaged;
             config.transport.selective_recovery = profile == Profile::Selective;
+            if profile == Profile::Selective {
+                // The seed alone says how many, so that the rest of the plan stays what it was.
+                config.transport.paths = [1, 2, 8, 16][(seed >> number) as usize % 4];
+                // A SoftRNIC that spreads numbers what each port sends by itself, not all in one, as rxe does.
+                options.counts_ids &= config.transport.paths == 1;
+            }
             config.adversary = (profile == Profile::Adversarial).then_some(seed ^ (number as u64) << 32);
         }
         let connections = (0..rng.between(1, if bulky { 3 } else { 10 }))

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use softrnic_link::sim::{Fabric, SimLink, SimOptions};
-use softrnic_transport::{AttrMask, Path, QpAttr};
+use softrnic_transport::{AttrMask, Counter, Path, QpAttr};
 
 use super::*;
 use crate::{Budget, EngineConfig, GsiCounter, QpHandle, QpInit, ReceiveSource, Seed};
@@ -25,10 +25,15 @@ fn address(end: usize) -> IpAddr {
 
 impl World {
     fn new() -> World {
+        World::with_paths([1, 1])
+    }
+
+    fn with_paths(paths: [u8; 2]) -> World {
         let fabric = Fabric::new(1);
         let ends = [0, 1].map(|end| {
             let mut config = EngineConfig::with_seed(Seed::from(end as u64));
             config.transport.selective_recovery = true;
+            config.transport.paths = paths[end];
             let mut engine = Engine::new(config);
             engine.gids().set_only(Some(address(end)));
             engine.serve_management(end as u64 + 1);
@@ -109,8 +114,20 @@ impl World {
     }
 
     fn ask(&mut self, qp: &QpHandle) -> bool {
+        self.ask_from(0, qp)
+    }
+
+    fn ask_from(&mut self, end: usize, qp: &QpHandle) -> bool {
         let now = self.now;
-        self.ends[0].engine.ask_peer(now, qp.key)
+        self.ends[end].engine.ask_peer(now, qp.key)
+    }
+
+    /// How many QPs of each end have begun to spread their packets.
+    fn spreading(&self) -> [u64; 2] {
+        [0, 1].map(|end| {
+            let mut counters = self.ends[end].engine.counters();
+            counters.find(|(counter, _)| *counter == Counter::PathsAgreed).expect("known").1
+        })
     }
 }
 
@@ -189,6 +206,46 @@ fn an_answer_to_no_question_is_not_believed() {
     }
     assert!(!world.knows(1, &qps[1]));
     assert_eq!(world.counter(1, GsiCounter::PeerUnrelated), 2);
+}
+
+#[test]
+fn who_was_only_asked_spreads_nothing_until_it_knows_that_the_other_end_knows() {
+    let mut world = World::with_paths([8, 2]);
+    let qps = world.pair();
+    assert!(world.ask(&qps[0]));
+    world.run();
+    assert_eq!(world.spreading(), [1, 0]);
+    world.now += BETWEEN_QUESTIONS;
+    assert!(world.ask_from(1, &qps[1]));
+    world.run();
+    assert_eq!(world.spreading(), [1, 1]);
+}
+
+#[test]
+fn nothing_is_spread_unless_both_ends_have_many_paths() {
+    for paths in [[8, 1], [1, 8]] {
+        let mut world = World::with_paths(paths);
+        let qps = world.pair();
+        assert!(world.ask(&qps[0]));
+        world.run();
+        world.now += BETWEEN_QUESTIONS;
+        assert!(world.ask_from(1, &qps[1]));
+        world.run();
+        assert_eq!(world.spreading(), [0, 0]);
+        assert!(world.knows(0, &qps[0]) && world.knows(1, &qps[1]));
+    }
+}
+
+#[test]
+fn who_has_asked_may_be_asked_whatever_its_number() {
+    let mut world = World::new();
+    let (asked, low) = (world.qp(1), Qpn::new(LAST_KERNEL_QPN));
+    world.connect(1, asked.key, low);
+    assert!(!world.ask_from(1, &asked));
+    let attribute =
+        VendorAttribute::Capabilities(Capabilities { selective_recovery: true, ..Default::default() });
+    world.forge(&VendorMad { answers: false, to: asked.qpn, from: low, attribute }, 5);
+    assert!(world.ask_from(1, &asked));
 }
 
 #[test]

@@ -94,7 +94,8 @@ impl Capture {
 
     /// A question or an answer about what a SoftRNIC can do.
     pub fn capabilities(&mut self, from: Side, to: Side, answers: bool) -> u32 {
-        let capabilities = Capabilities { version: 1, selective_recovery: true, reorder_window: 512 };
+        let capabilities =
+            Capabilities { version: 1, selective_recovery: true, paths: false, reorder_window: 512 };
         let attribute = VendorAttribute::Capabilities(capabilities);
         let vendor = VendorMad { answers, to: Qpn::new(to.qpn), from: Qpn::new(from.qpn), attribute };
         let mut mad = [0; MAD_LEN];

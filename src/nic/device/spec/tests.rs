@@ -22,6 +22,12 @@ fn every_device_can_recover_selectively() {
 }
 
 #[test]
+fn every_device_can_spread_its_packets() {
+    let paths = |text: &str| text.parse::<DeviceSpec>().expect("a device").transport.paths;
+    assert_eq!([paths("udp"), paths("udp?paths=1&recovery=gbn"), paths("fabric:a/b?paths=16")], [1, 1, 16]);
+}
+
+#[test]
 fn every_device_can_copy_safely() {
     let copies = |text: &str| text.parse::<DeviceSpec>().expect("a device").safe_copies;
     assert_eq!(copies("udp"), None);
@@ -49,11 +55,16 @@ fn invalid_specifications_are_named() {
     for (text, says) in [
         ("udp?ecn=maybe", "ecn=maybe"),
         ("udp?recovery=maybe", "recovery=maybe: use selective or gbn"),
+        ("udp?paths=17", "paths=17: use a number from 1 to 16"),
+        ("udp?paths=0", "paths=0: use a number from 1 to 16"),
+        ("udp?paths=256", "paths=256: not a number in range"),
+        ("udp?paths=2&recovery=gbn", "paths of more than 1 need recovery=selective and early=on"),
+        ("udp?paths=2&early=off", "paths of more than 1 need recovery=selective and early=on"),
         ("udp?shm=perhaps", "shm=perhaps: use on or off"),
         ("udp?icrc=never", "icrc=never: use wire or always"),
         ("fabric:a/b?icrc=always", "fabric has no option"),
         ("udp?copies=fast", "copies=fast: use safe or plain"),
-        ("udp?fast=on", "every device has early, ecn, recovery, copies, like, pci, numa and speed"),
+        ("udp?fast=on", "every device has early, ecn, recovery, paths, copies, like, pci, numa and speed"),
         ("ib:eth0", "ib:eth0"),
         ("a b=udp", "a b"),
         ("udp:10.0.0.300", "10.0.0.300"),

@@ -243,7 +243,7 @@ fn congestion_slows_down_only_participating_reliable_connections() {
         let mut case = Case::new();
         case.cx.service = service;
         case.cx.config.congestion_control = takes_part;
-        case.requester.on_cnp(&case.cx, case.now, &mut case.world);
+        case.requester.on_cnp(&case.cx, case.now, 0, &mut case.world);
         assert_eq!(case.world.count_of(Counter::CnpHandled), usize::from(handled));
         assert_eq!(case.world.count_of(Counter::CnpIgnored), usize::from(!handled));
         assert_eq!(case.requester.deadline() != Time::NEVER, handled, "the timer of its recovery");

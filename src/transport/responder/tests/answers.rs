@@ -6,7 +6,7 @@ impl Case {
     /// Lets it answer with at most `budget` packets.
     fn transmit(&mut self, budget: usize) -> (usize, Stop, Outcome) {
         let mut progress = Progress { sent: 0, stop: Stop::Idle };
-        let outcome = self.responder.transmit(&self.cx, &mut self.world, budget, &mut progress);
+        let outcome = self.responder.transmit(&self.cx, START, None, &mut self.world, budget, &mut progress);
         (progress.sent, progress.stop, outcome)
     }
 }
@@ -100,7 +100,7 @@ fn a_request_that_finds_too_many_answers_waiting_is_dropped() {
 fn a_cnp_leaves_first_and_with_its_own_marks() {
     let mut case = Case::new();
     let mut progress = Progress { sent: 0, stop: Stop::Idle };
-    case.responder.note_congestion(&case.cx, START, &mut case.world);
+    case.responder.note_congestion(&case.cx, START, 0xC000, &mut case.world);
     case.responder.transmit_cnp(&case.cx, &mut case.world, &mut progress);
     let bth = case.world.sent[0].bth;
     assert_eq!((bth.becn, bth.mig_req, bth.dest_qpn), (true, false, case.cx.attr.dest_qpn));
@@ -114,7 +114,7 @@ fn no_cnp_leaves_for_a_datagram_or_from_a_qp_that_receives_nothing() {
         let mut case = Case::new();
         (case.cx.service, case.cx.state) = (service, state);
         let mut progress = Progress { sent: 0, stop: Stop::Idle };
-        case.responder.note_congestion(&case.cx, START, &mut case.world);
+        case.responder.note_congestion(&case.cx, START, 0xC000, &mut case.world);
         case.responder.transmit_cnp(&case.cx, &mut case.world, &mut progress);
         assert_eq!((progress.sent, case.world.sent.len()), (0, 0));
         assert_eq!(case.world.count_of(Counter::EcnMarked), 1);

@@ -6,7 +6,10 @@ impl Case {
     /// The PSNs of the next `budget` packets that it answers with.
     fn answered(&mut self, budget: usize) -> Vec<u32> {
         let mut progress = Progress { sent: 0, stop: Stop::Idle };
-        assert_eq!(self.responder.transmit(&self.cx, &mut self.world, budget, &mut progress), CONTINUE);
+        assert_eq!(
+            self.responder.transmit(&self.cx, START, None, &mut self.world, budget, &mut progress),
+            CONTINUE
+        );
         self.world.take_sent().into_iter().map(|(psn, _)| psn).collect()
     }
 

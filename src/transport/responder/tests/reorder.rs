@@ -151,7 +151,7 @@ fn a_part_of_a_read_is_sent_again_without_the_rest() {
     let mut case = selective();
     assert_eq!(case.request(100, Op::ReadRequest(reth(4 * MTU)), &[]), CONTINUE);
     let mut progress = Progress { sent: 0, stop: Stop::Idle };
-    let outcome = case.responder.transmit(&case.cx, &mut case.world, 3, &mut progress);
+    let outcome = case.responder.transmit(&case.cx, START, None, &mut case.world, 3, &mut progress);
     assert_eq!(outcome, CONTINUE);
     case.world.take_sent();
     let again = Op::ReadRequest(Reth { va: 0x1000 + u64::from(MTU), ..reth(MTU) });

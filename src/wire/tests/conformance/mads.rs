@@ -18,11 +18,11 @@ fn emitted(message: &CmMessage<'_>) -> [u8; MAD_LEN] {
 }
 
 fn vendor_attribute() -> impl Strategy<Value = VendorAttribute> {
-    let capabilities = (any::<u8>(), any::<bool>(), any::<u16>());
+    let capabilities = (any::<u8>(), any::<[bool; 2]>(), any::<u16>());
     let status = (any::<[u8; 2]>(), any::<u32>(), any::<[u32; 3]>());
     prop_oneof![
-        capabilities.prop_map(|(version, selective_recovery, reorder_window)| {
-            VendorAttribute::Capabilities(Capabilities { version, selective_recovery, reorder_window })
+        capabilities.prop_map(|(version, [selective_recovery, paths], reorder_window)| {
+            VendorAttribute::Capabilities(Capabilities { version, selective_recovery, paths, reorder_window })
         }),
         status.prop_map(|([version, state], psn, [rnr_naks, receives, requests])| {
             let expected_psn = Psn::new(psn);
