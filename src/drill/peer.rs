@@ -238,7 +238,7 @@ impl<'a> Peer<'a> {
         if seen.to_stranger {
             return deviation(format!("sent to a stranger: {}", describe(&seen.bytes)));
         }
-        Ok(Received { bytes: seen.bytes, seal: seen.seal, tos: seen.tos })
+        Ok(Received { bytes: seen.bytes, seal: seen.seal, tos: seen.tos, sport: seen.sport })
     }
 
     /// Whether a request has been sent before, a local ACK timeout ago. Remembers it otherwise.

@@ -32,6 +32,7 @@ pub struct Seen {
     pub since: Instant,
     pub bytes: Vec<u8>,
     pub tos: u8,
+    pub sport: u16,
     pub seal: Seal,
     /// Whether it went to the stranger's address.
     pub to_stranger: bool,
@@ -177,6 +178,7 @@ impl Wire {
                         since,
                         bytes: datagram.bytes.to_vec(),
                         tos: datagram.tos,
+                        sport: datagram.sport,
                         seal: seal_of(&datagram),
                         to_stranger,
                     });

@@ -5,7 +5,7 @@ mod objects;
 mod packet;
 mod post;
 
-use crate::statement::{Act, Complete, Event, Filling, Piece, Server, State, Statement, Value};
+use crate::statement::{Act, Agreed, Complete, Event, Filling, Piece, Server, State, Statement, Value};
 use crate::target::Place;
 use crate::words::{Words, duration, number, size};
 
@@ -31,10 +31,13 @@ fn act(words: &mut Words<'_>) -> Result<Act, String> {
         }
         ">" if words.take("CM") => Act::ExpectMessage(message::message(words)?),
         "<" if words.take("CM") => Act::SendMessage(message::message(words)?),
-        ">" if words.take("SOFTRNIC") => Act::ExpectAnswer(capabilities(words)?),
-        "<" if words.take("SOFTRNIC") => Act::Ask(capabilities(words)?),
+        ">" if words.take("SOFTRNIC") => softrnic(words, "question", Act::ExpectQuestion, Act::ExpectAnswer)?,
+        "<" if words.take("SOFTRNIC") => softrnic(words, "answer", Act::Answer, Act::Ask)?,
         ">" => Act::Expect(packet::packet(words)?),
-        "<" => Act::Inject(packet::packet(words)?),
+        "<" => match packet::packet(words)? {
+            told if told.path.is_some() => return Err("only packets of the NIC have a path".into()),
+            told => Act::Inject(told),
+        },
         "server" => Act::Server(match words.following() {
             None => Server::Connections,
             Some("datagrams") => Server::Datagrams,
@@ -96,12 +99,19 @@ fn act(words: &mut Words<'_>) -> Result<Act, String> {
     })
 }
 
-/// The queue pair that a datagram between SoftRNICs is about.
-fn capabilities(words: &mut Words<'_>) -> Result<String, String> {
-    match words.next()? {
-        "capabilities" => words.name(),
-        other => Err(format!("SoftRNICs tell each other `capabilities`, and not `{other}`")),
-    }
+/// A datagram between SoftRNICs: one with `word`, or one of the other two, which say `capabilities`.
+fn softrnic(
+    words: &mut Words<'_>,
+    word: &str,
+    of_word: fn(Agreed) -> Act,
+    of_capabilities: fn(Agreed) -> Act,
+) -> Result<Act, String> {
+    let act = match words.next()? {
+        found if found == word => of_word,
+        "capabilities" => of_capabilities,
+        other => return Err(format!("a SoftRNIC says `capabilities` or `{word}` here, and not `{other}`")),
+    };
+    Ok(act(Agreed { qp: words.name()?, paths: words.take("paths") }))
 }
 
 fn state(word: &str) -> Result<State, String> {

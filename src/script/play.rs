@@ -40,12 +40,17 @@ pub fn play(lines: &[Line], target: &mut dyn Target) -> std::result::Result<(), 
         names: Names::default(),
         queues: HashMap::new(),
         early: Vec::new(),
+        ports: HashMap::new(),
+        question: 0,
         ignores_events: false,
     };
     let played = player.all(lines);
     player.part();
     played
 }
+
+/// The paths of a queue pair are told apart by the lowest four bits of its ports.
+const PATHS: u16 = 16;
 
 type Result<T = ()> = std::result::Result<T, Trouble>;
 
@@ -56,6 +61,10 @@ struct Player<'a> {
     queues: HashMap<u64, (String, bool)>,
     /// Completions that came before one of another queue that the script mentions first.
     early: Vec<Completion>,
+    /// The source port of the first packet to each QP that the script plays.
+    ports: HashMap<u64, u16>,
+    /// The transaction of the last question of the NIC.
+    question: u64,
     /// Events do not matter from here on; one that is on its way may come late.
     ignores_events: bool,
 }
@@ -103,8 +112,10 @@ impl Player<'_> {
                 Ok(())
             }
             Act::SendMessage(told) => self.send_message(told),
-            Act::Ask(qp) => self.ask_capabilities(qp),
-            Act::ExpectAnswer(qp) => self.expect_capabilities(qp),
+            Act::Ask(told) => self.ask_capabilities(told),
+            Act::ExpectAnswer(told) => self.expect_capabilities(told),
+            Act::ExpectQuestion(told) => self.expect_question(told),
+            Act::Answer(told) => self.answer(told),
             Act::Qp(spec) => {
                 let numbers = self.target.create_qp(spec)?;
                 self.names.qps.push((spec.name.clone(), numbers));
@@ -286,7 +297,8 @@ impl Player<'_> {
         wanted.insert("pkey", 0xFFFF);
         loop {
             let packet = self.target.next_packet(after)?;
-            match compare(told, &wanted, &packet) {
+            let first_port = *self.ports.entry(wanted["qp"]).or_insert(packet.sport);
+            match compare(told, &wanted, &packet, first_port) {
                 Err(_) if after.is_none() && self.target.is_repeat(&packet) => {}
                 judged => return judged,
             }
@@ -295,10 +307,14 @@ impl Player<'_> {
 }
 
 /// Whether the packet is what the line says.
-fn compare(told: &Packet, wanted: &Fields, packet: &Received) -> Result {
+fn compare(told: &Packet, wanted: &Fields, packet: &Received, first_port: u16) -> Result {
     let line = || format!("sent: {}", describe(&packet.bytes));
     if told.tos.is_some_and(|expected| expected != packet.tos) {
         return deviation(format!("tos is {:#x}; {}", packet.tos, line()));
+    }
+    let path = (packet.sport ^ first_port) % PATHS;
+    if told.path.is_some_and(|expected| expected != path) {
+        return deviation(format!("it took path {path}; {}", line()));
     }
     let (info, fields, found) =
         packet::take_apart(&packet.bytes).ok_or_else(|| Trouble::Deviation(line()))?;

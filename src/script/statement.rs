@@ -78,9 +78,13 @@ pub(crate) enum Act {
     /// `>`
     Expect(Packet),
     /// `< SOFTRNIC capabilities`
-    Ask(String),
+    Ask(Agreed),
     /// `> SOFTRNIC capabilities`
-    ExpectAnswer(String),
+    ExpectAnswer(Agreed),
+    /// `> SOFTRNIC question`
+    ExpectQuestion(Agreed),
+    /// `< SOFTRNIC answer`
+    Answer(Agreed),
     /// `< CM`
     SendMessage(Message),
     /// `> CM`
@@ -145,6 +149,15 @@ pub enum Setting {
     HiddenHeaders(bool),
     Window(u64),
     SelectiveRecovery(bool),
+    Paths(u8),
+}
+
+/// What SoftRNICs tell each other of a queue pair.
+#[derive(Clone, Debug)]
+pub(crate) struct Agreed {
+    pub qp: String,
+    /// Besides selective recovery: packets from many source ports.
+    pub paths: bool,
 }
 
 /// A transport service.
@@ -332,6 +345,8 @@ pub(crate) struct Packet {
     pub seal: Option<Seal>,
     pub stranger: bool,
     pub tos: Option<u8>,
+    /// In what the lowest four bits of the source port differ from those of the first packet.
+    pub path: Option<u16>,
     /// An opcode byte instead of the named one.
     pub raw_opcode: Option<u8>,
 }

@@ -12,7 +12,7 @@ pub fn suite() -> Vec<Script> {
 }
 
 #[rustfmt::skip]
-const SUITE: [(&str, &str); 150] = scripts![
+const SUITE: [(&str, &str); 152] = scripts![
     "12-1-responder"
     "12-1-send-then-write"
     "12-2-read"
@@ -102,6 +102,8 @@ const SUITE: [(&str, &str); 150] = scripts![
     "naks"
     "no-responder-resources"
     "opcodes-in-states"
+    "paths-requester"
+    "paths-responder"
     "psn-wrap"
     "read-chunks"
     "readonly-source"

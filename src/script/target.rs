@@ -101,6 +101,8 @@ pub struct Received {
     pub seal: Seal,
     /// The traffic class.
     pub tos: u8,
+    /// The UDP source port.
+    pub sport: u16,
 }
 
 /// A piece of local memory in a work request.

@@ -34,12 +34,14 @@ pub enum Fault {
     NoSecondPass,
     /// Requests that come before their turn are reported, and not executed when it comes.
     ForgetsKept,
+    /// A path on which everything is lost is not left.
+    KeepsPaths,
 }
 
 impl Fault {
     /// All, by name. A script finds each.
     #[cfg(feature = "planted")]
-    pub const ALL: [(&'static str, Fault); 14] = [
+    pub const ALL: [(&'static str, Fault); 15] = [
         ("silent-at-gaps", Fault::SilentAtGaps),
         ("silent-at-duplicates", Fault::SilentAtDuplicates),
         ("repeats-atomics", Fault::RepeatsAtomics),
@@ -54,6 +56,7 @@ impl Fault {
         ("any-response", Fault::AnyResponse),
         ("no-second-pass", Fault::NoSecondPass),
         ("forgets-kept", Fault::ForgetsKept),
+        ("keeps-paths", Fault::KeepsPaths),
     ];
 
     /// The one with this name.

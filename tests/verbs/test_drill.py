@@ -76,6 +76,14 @@ class Drill(VerbsTest):
         self.assertEqual({script["script"]: script["verdict"] for script in scripts}, dict.fromkeys(SCRIPTS, "conforms"))
         self.assertTrue(all(pathlib.Path(script["capture"]).stat().st_size for script in scripts))
 
+    def test_a_device_with_many_paths_answers_on_each_in_turn(self):
+        peer, port = "127.9.22.10", free_port()
+        self.start_agent(port, f"udp:{peer}?shared=off&paths=4")
+        done = self.drill("--peer", peer, "--port", port, "--json", "--captures", self.folder / "captures", "paths-responder")
+        self.assertEqual(json.loads(done.stdout)["scripts"][0]["verdict"], "conforms", done.stdout + done.stderr)
+        of_one_path = self.play("--json", "paths-responder")
+        self.assertEqual(json.loads(of_one_path.stdout)["scripts"][0]["verdict"], "not_applicable")
+
     def test_a_stock_server_is_enough(self):
         server, port = "127.9.22.4", free_port()
         self.serve(server, port, ["rping", "-s", "-P", "-a", server, "-p", port])

@@ -24,7 +24,7 @@ impl Target for Peer<'_> {
     fn option(&mut self, setting: Setting) -> Result {
         match setting {
             // Its answer to the first question says whether it does.
-            Setting::SelectiveRecovery(true) => Ok(()),
+            Setting::SelectiveRecovery(true) | Setting::Paths(_) => Ok(()),
             Setting::CnpInterval(_) | Setting::SafeCopies(_) | Setting::HiddenHeaders(_) => Ok(()),
             Setting::EarlyRetransmission(false) | Setting::Congestion(false) => Ok(()),
             _ => Err(Trouble::NotApplicable("it sets up the simulated NIC".into())),

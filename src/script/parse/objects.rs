@@ -14,6 +14,7 @@ pub fn option(words: &mut Words<'_>) -> Result<Setting, String> {
         "cq" => Setting::CqPlaces(words.number()? as usize),
         "hidden" => Setting::HiddenHeaders(switch(words)?),
         "window" => Setting::Window(size(words.next()?)?),
+        "paths" => Setting::Paths(words.number()? as u8),
         "recovery" => Setting::SelectiveRecovery(match words.next()? {
             "selective" => true,
             "gbn" => false,

@@ -22,6 +22,7 @@ pub fn packet(words: &mut Words<'_>) -> Result<Packet, String> {
         seal: None,
         stranger: false,
         tos: None,
+        path: None,
         raw_opcode: None,
     };
     while let Some(word) = words.following() {
@@ -51,6 +52,7 @@ pub fn packet(words: &mut Words<'_>) -> Result<Packet, String> {
             "good" => told.seal = Some(Seal::Good),
             "stranger" => told.stranger = true,
             "tos" => told.tos = Some(words.number()? as u8),
+            "path" => told.path = Some(words.number()? as u16),
             "byte" => told.raw_opcode = Some(words.number()? as u8),
             name => {
                 let name = field(name).ok_or_else(|| format!("`{name}` is not a field"))?;

@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::counters::Counter;
 use crate::host::Host;
 use crate::paths::{NO_PATH, Paths, Verdict};
+use crate::planted::Fault;
 use crate::tuning::{BUSY_BYTES, MAX_EARLY_RESENDS, MAX_LOSS_PROBES, PATH_PROBES};
 
 impl<D> Requester<D> {
@@ -66,6 +67,7 @@ impl<D> Requester<D> {
     /// A packet is sent again: what was sent of it before is lost, unless this is only to hear of it.
     pub(super) fn note_sent_again<H: Host<Data = D>>(
         &mut self,
+        cx: &Context,
         now: Time,
         from: Psn,
         is_probe: bool,
@@ -73,7 +75,7 @@ impl<D> Requester<D> {
     ) {
         let (Some(board), Some(paths)) = (&self.board, &mut self.paths) else { return };
         let path = board.path_of(from);
-        if is_probe {
+        if is_probe || cx.config.has(Fault::KeepsPaths) {
             paths.forget_one(path);
         } else if paths.note_lost(now, path) == Verdict::Left {
             host.count(Counter::PathLeft);

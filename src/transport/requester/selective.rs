@@ -441,7 +441,7 @@ impl<D> Requester<D> {
         entry.sent = entry.sent.saturating_add(1);
         self.loss_probe = false;
         if self.paths.is_some() {
-            self.note_sent_again(now, from, is_probe, host);
+            self.note_sent_again(cx, now, from, is_probe, host);
         }
         self.note_sent_by(now, at, (from, to), path);
         if let Some(board) = &mut self.board {

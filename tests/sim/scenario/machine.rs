@@ -240,7 +240,7 @@ impl Machine {
     }
 
     pub fn received(seen: Seen) -> Received {
-        Received { seal: Machine::seal_of(&seen), bytes: seen.bytes, tos: seen.tos }
+        Received { seal: Machine::seal_of(&seen), bytes: seen.bytes, tos: seen.tos, sport: seen.sport }
     }
 
     /// The next packet that the NIC sends: one already sent or, with `after`, the next one ever, which must come that

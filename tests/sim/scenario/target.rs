@@ -27,6 +27,7 @@ impl Target for Machine {
             Setting::CnpInterval(microseconds) => transport.cnp_interval_us = microseconds,
             Setting::SafeCopies(on) => self.config.safe_copies = on,
             Setting::SelectiveRecovery(on) => transport.selective_recovery = on,
+            Setting::Paths(count) => (transport.paths, transport.early_retransmission) = (count, true),
             Setting::CqPlaces(places) => self.cq_places = places,
             Setting::HiddenHeaders(on) => self.options.sees_ip_header = !on,
             Setting::Window(bytes) => {
