@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use rustc_hash::FxHashMap;
 use softrnic_wire::{Mtu, Operation, Psn, Qpn, Transport};
 
 use super::Limits;
@@ -11,6 +12,7 @@ use super::event::{Event, Extra, Flow, Mark};
 use super::finding::{Finding, Kind, rules};
 use super::log::Log;
 use super::pairing::{PairedBy, Plan};
+use super::ports::LeftPath;
 use super::recovery::MIN_TIMEOUT_NS;
 use super::report::{End, Pair};
 use super::stream::{Context, Lost, Stream, psn_of};
@@ -90,6 +92,9 @@ pub(crate) fn analyze(
         _ => datagrams(&mut ctx, &mut pair),
     }
     report_congestion(&mut ctx, &pair);
+    if collected.has_capabilities {
+        report_left_paths(&mut ctx, &collected.left_paths);
+    }
     if plan.paired_by == PairedBy::Nothing && plan.transport != Transport::Uc {
         report_one_sided(&mut ctx, &pair);
     }
@@ -339,6 +344,28 @@ fn report_congestion(ctx: &mut Context<'_>, pair: &Pair) {
                 let psn = ctx.event(marked).psn();
                 ctx.report(Kind::CongestionMarks, None, (psn, psn), &[marked], text);
             }
+        }
+    }
+}
+
+fn report_left_paths(ctx: &mut Context<'_>, left_paths: &FxHashMap<u32, Vec<LeftPath>>) {
+    for side in 0..2 {
+        let Some(flow) = ctx.flows[side] else { continue };
+        let Some(left) = left_paths.get(&flow) else { continue };
+        // With one path, a port that changes says nothing.
+        if ctx.all_flows[flow as usize].src_ports as usize <= left.len() + 1 {
+            continue;
+        }
+        for LeftPath { from, to, last, first } in left.iter().copied() {
+            let (last_event, first_event) = (ctx.event(last), ctx.event(first));
+            let text = format!(
+                "{} sent nothing from UDP port {from} after packet {}, and goes on from port {to} {} later, in packet {}: packets were lost on that path, or nothing came by any",
+                ctx.names[side],
+                last_event.number,
+                words::span(first_event.time_ns.saturating_sub(last_event.time_ns)),
+                first_event.number,
+            );
+            ctx.report_seen(Kind::PathLeft, (last_event.psn(), first_event.psn()), &[last, first], text);
         }
     }
 }

@@ -2,15 +2,16 @@
 
 use std::net::IpAddr;
 
-use rustc_hash::{FxHashMap, FxHashSet};
-use softrnic_wire::{Body, Op, Packet, ParseError, Qpn, Transport};
+use rustc_hash::FxHashMap;
+use softrnic_wire::{Body, Op, Operation, Packet, ParseError, Qpn, Transport};
 
 use super::event::{CmEvent, CmFacts, Event, EventParts, Extra, Flags, Flow, FlowKey};
 use super::injected::Injected;
+use super::ports::{LeftPath, Ports};
 use super::sightings::{Key, Sightings};
 use softrnic_inspect::capture::{Direction, FabricNote, Record, Source};
 use softrnic_inspect::decode::Summary;
-use softrnic_inspect::dissect::{Dissection, Dissector, Icrc, Roce, Transport as Dissected};
+use softrnic_inspect::dissect::{Dissection, Dissector, Icrc, Net, Roce, Transport as Dissected};
 
 /// Everything that is kept of a capture.
 #[derive(Debug, Default)]
@@ -29,6 +30,10 @@ pub(crate) struct Collected {
     pub not_followed: u64,
     /// Packets of SRD, which has no pairs of queue pairs to follow.
     pub srd: u64,
+    /// SoftRNICs have told each other what they can do.
+    pub has_capabilities: bool,
+    /// By flow.
+    pub left_paths: FxHashMap<u32, Vec<LeftPath>>,
     pub first_ns: u64,
     pub last_ns: u64,
 }
@@ -74,8 +79,7 @@ struct Collector {
     kept: Collected,
     limit: usize,
     flow_of: FxHashMap<FlowKey, u32>,
-    /// The UDP ports that packets of flows came from.
-    ports: FxHashSet<(u32, u16)>,
+    ports: Ports,
     /// How many connections a QP has had, by its address and number.
     epochs: FxHashMap<(IpAddr, Qpn), Epoch>,
     sightings: Sightings,
@@ -96,7 +100,7 @@ impl Collector {
             kept: Collected::default(),
             limit,
             flow_of: FxHashMap::default(),
-            ports: FxHashSet::default(),
+            ports: Ports::default(),
             epochs: FxHashMap::default(),
             sightings: Sightings::default(),
             newest: FxHashMap::default(),
@@ -163,9 +167,15 @@ impl Collector {
             return;
         }
         let bad = !roce.icrc.acceptable();
-        let cm = if bad { None } else { roce.mad().and_then(|mad| mad.cm()) };
+        let mad = if bad { None } else { roce.mad() };
+        self.kept.has_capabilities |= mad.as_ref().is_some_and(|mad| mad.vendor().is_some());
+        let cm = mad.and_then(|mad| mad.cm());
         let epoch = cm.as_ref().map_or(0, |cm| self.note_epoch(roce.net.src(), &CmFacts::of(cm.body())));
-        let flow = self.flow(roce, packet);
+        let src_port = match &roce.net {
+            Net::V2 { header, .. } => header.src_port,
+            Net::V1 { .. } => 0,
+        };
+        let flow = self.flow(roce, packet, src_port);
         let psn = packet.bth.psn;
         // An ICRC that was not captured cannot be compared; the PSN replaces it, so that packets differ at least in
         // that.
@@ -182,6 +192,9 @@ impl Collector {
             return;
         }
         let index = self.kept.events.len() as u32;
+        if self.kept.flows[flow as usize].src_ports > 1 && takes_a_path(operation) {
+            self.ports.note_data(flow, src_port, index);
+        }
         let extra = match (&cm, &packet.body) {
             (Some(cm), _) => {
                 let message = CmFacts::of(cm.body());
@@ -241,7 +254,7 @@ impl Collector {
         }));
     }
 
-    fn flow(&mut self, roce: &Roce<'_>, packet: &Packet<'_>) -> u32 {
+    fn flow(&mut self, roce: &Roce<'_>, packet: &Packet<'_>, src_port: u16) -> u32 {
         let (src, dst, dest) = (roce.net.src(), roce.net.dst(), packet.bth.dest_qpn);
         let transport = match packet.body.opcode().transport() {
             // What SoftRNICs add belongs to their reliable connections.
@@ -259,10 +272,6 @@ impl Collector {
         let key = FlowKey { src, dst, dest, src_qpn, transport, epoch };
         let next = self.kept.flows.len() as u32;
         let flow = *self.flow_of.entry(key).or_insert(next);
-        let src_port = match &roce.net {
-            softrnic_inspect::dissect::Net::V2 { header, .. } => header.src_port,
-            softrnic_inspect::dissect::Net::V1 { .. } => 0,
-        };
         if flow == next {
             let first = self.kept.events.len() as u32;
             self.kept.flows.push(Flow {
@@ -278,7 +287,7 @@ impl Collector {
                 last: first,
             });
         }
-        if self.ports.insert((flow, src_port)) {
+        if self.ports.note(flow, src_port) {
             self.kept.flows[flow as usize].src_ports += 1;
         }
         flow
@@ -299,6 +308,7 @@ impl Collector {
     }
 
     fn finish(mut self) -> Collected {
+        self.kept.left_paths = std::mem::take(&mut self.ports).left();
         if self.kept.clock_backwards > 0 {
             self.sort_by_time();
         }
@@ -321,6 +331,9 @@ impl Collector {
         for (_, index) in &mut kept.bad_pkeys {
             *index = place[*index as usize];
         }
+        for left in kept.left_paths.values_mut().flatten() {
+            (left.last, left.first) = (place[left.last as usize], place[left.first as usize]);
+        }
         for flow in &mut kept.flows {
             (flow.first, flow.last) = (u32::MAX, 0);
         }
@@ -330,6 +343,13 @@ impl Collector {
             flow.last = index as u32;
         }
     }
+}
+
+/// Whether a packet takes one path of its queue pair, and not the next port in turn, as acknowledgements do.
+fn takes_a_path(operation: Operation) -> bool {
+    use Operation::*;
+    operation.is_request()
+        || matches!(operation, ReadResponseFirst | ReadResponseMiddle | ReadResponseLast | ReadResponseOnly)
 }
 
 fn extra_of(op: &Op) -> Option<Extra> {

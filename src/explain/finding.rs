@@ -141,6 +141,8 @@ kinds! {
     Cnp = "cnp", Info;
     /// Packets that a switch marked.
     CongestionMarks = "ecn-marks", Info;
+    /// A path of a SoftRNIC lost packets, and went on from another UDP port.
+    PathLeft = "path-left", Info;
     /// A connection was refused.
     ConnectionRefused = "cm-rejected", Error;
     /// A connection management message was sent again.

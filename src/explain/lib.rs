@@ -18,6 +18,7 @@ mod injected;
 mod log;
 mod msn;
 mod pairing;
+mod ports;
 mod recovery;
 mod report;
 mod requests;

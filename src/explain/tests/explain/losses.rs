@@ -4,7 +4,7 @@ use softrnic_explain::Kind;
 use softrnic_wire::{NakCode, RnrTimer, Syndrome};
 
 use super::common::{A, B, Capture};
-use super::{assert_faults, assert_told, only};
+use super::{assert_faults, assert_told, only, text};
 
 const SEQ: Syndrome = Syndrome::Nak(NakCode::PsnSequence);
 /// A retransmission timer of 67 ms.
@@ -71,6 +71,42 @@ fn what_a_softrnic_reports_missing_is_sent_again_alone() {
     assert_eq!(lost.iter().map(|f| f.psns.map(|(a, _)| a.get())).collect::<Vec<_>>(), [Some(104), Some(106)]);
     assert_eq!([&lost[0].packets[..], &lost[1].packets[..]], [&[report, first], &[report, second]]);
     assert!(lost[0].text.contains("sent only what was missing again"), "{}", lost[0].text);
+}
+
+#[test]
+fn a_path_that_goes_on_from_another_port_was_left() {
+    let mut c = begun();
+    c.capabilities(A, B, false);
+    c.capabilities(B, A, true);
+    let send = |c: &mut Capture, psn: u32, path: u16| {
+        c.path = path;
+        let number = c.send(A, B, psn);
+        c.path = path % 16;
+        c.ack(B, A, psn, psn - 100 + 1);
+        number
+    };
+    for psn in 104..112 {
+        send(&mut c, psn, (psn % 4) as u16);
+    }
+    let last = send(&mut c, 112, 3);
+    send(&mut c, 113, 0);
+    let first = send(&mut c, 114, 16 + 3);
+    let told = assert_faults(&c, &[]);
+    let left = only(&told, Kind::PathLeft);
+    assert_eq!(left.packets, [last, first]);
+    assert!(left.text.contains(" 40 µs later"), "{}", left.text);
+    // Other NICs choose ports as they like, and so does a SoftRNIC with one path.
+    for begin in [104, 112] {
+        let mut c = begun();
+        if begin == 112 {
+            c.capabilities(A, B, false);
+        }
+        for psn in 104..112 {
+            send(&mut c, psn, if psn < 108 { 0 } else { 16 });
+        }
+        let told = assert_faults(&c, &[]);
+        assert!(told.findings.iter().all(|finding| finding.kind != Kind::PathLeft), "{}", text(&told));
+    }
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub struct Capture {
     pub counting_ids: bool,
     pub next_id: u16,
     pub tos: u8,
+    /// In which bits the UDP source port differs from that of the connection.
+    pub path: u16,
 }
 
 impl Capture {
@@ -37,6 +39,7 @@ impl Capture {
             counting_ids: false,
             next_id: 1,
             tos: 2,
+            path: 0,
         }
     }
 
@@ -49,7 +52,7 @@ impl Capture {
     pub fn packet(&mut self, from: Side, to: Side, bth: Bth, body: Body, payload: &[u8]) -> u32 {
         let id = if self.counting_ids { self.next_id } else { 0 };
         self.next_id = self.next_id.wrapping_add(1);
-        let frame = frame(from, to, bth, body, payload, id, self.tos);
+        let frame = frame(from, to, bth, body, payload, id, self.tos, self.path);
         self.frame(frame)
     }
 
@@ -261,7 +264,17 @@ pub fn pcap_record(file: &mut Vec<u8>, time_ns: u64, data: &[u8], wire_len: usiz
 }
 
 /// A whole Ethernet frame.
-pub fn frame(from: Side, to: Side, bth: Bth, body: Body, payload: &[u8], id: u16, tos: u8) -> Vec<u8> {
+#[allow(clippy::too_many_arguments, reason = "headers have many fields")]
+pub fn frame(
+    from: Side,
+    to: Side,
+    bth: Bth,
+    body: Body,
+    payload: &[u8],
+    id: u16,
+    tos: u8,
+    path: u16,
+) -> Vec<u8> {
     let facts = match (from.ip, to.ip) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => IpFacts::V4 { src, dst, id, flags_frag: DF },
         (IpAddr::V6(src), IpAddr::V6(dst)) => IpFacts::V6 { src, dst },
@@ -270,7 +283,7 @@ pub fn frame(from: Side, to: Side, bth: Bth, body: Body, payload: &[u8], id: u16
     let header = FrameHeader {
         eth: EthHeader::untagged(MacAddr([2, 0, 0, 0, 0, 2]), MacAddr([2, 0, 0, 0, 0, 1])),
         ip: IpHeader { facts, tos, ttl: 64, flow_label: 0 },
-        src_port: flow_label_to_sport(default_flow_label(Qpn::new(from.qpn), Qpn::new(to.qpn))),
+        src_port: path ^ flow_label_to_sport(default_flow_label(Qpn::new(from.qpn), Qpn::new(to.qpn))),
         dst_port: ROCE_UDP_PORT,
     };
     let headers = Headers { bth, body };
