@@ -199,7 +199,7 @@ unsafe extern "C" fn find(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_
 
 /// This thread's stack. A program may be on another one, of a signal or a coroutine.
 fn own_stack() -> Range<usize> {
-    STACK.try_with(|known| known.get_or_init(|| find_stack().unwrap_or_default()).clone()).unwrap_or_default()
+    STACK.with(|known| known.get_or_init(|| find_stack().unwrap_or_default()).clone())
 }
 
 fn find_stack() -> Option<Range<usize>> {
