@@ -51,6 +51,9 @@ pub struct HostView<'a, 'l> {
 /// 2 MiB.
 pub const MAX_HELD: usize = 16 << 20;
 
+/// Buffers of such requests that are kept for the next ones; each has room for a packet at most.
+const MAX_SPARE_BUFFERS: usize = 64;
+
 /// QPs that may ask in one step what their peers' NICs can do.
 const MAX_LOSERS: usize = 16;
 
@@ -544,6 +547,18 @@ impl Host for HostView<'_, '_> {
 
     fn release_held(&mut self, bytes: usize) {
         self.shared.held = self.shared.held.saturating_sub(bytes);
+    }
+
+    fn take_buffer(&mut self) -> Vec<u8> {
+        self.shared.spare_buffers.pop().unwrap_or_default()
+    }
+
+    fn return_buffer(&mut self, mut buffer: Vec<u8>) {
+        let spare = &mut self.shared.spare_buffers;
+        if buffer.capacity() > 0 && spare.len() < MAX_SPARE_BUFFERS && spare.try_reserve(1).is_ok() {
+            buffer.clear();
+            spare.push(buffer);
+        }
     }
 
     fn count(&mut self, counter: Counter) {

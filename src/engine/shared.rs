@@ -39,6 +39,8 @@ pub struct Shared {
     pub comes_in_any_order: bool,
     /// Bytes of requests that have come before their turn.
     pub held: usize,
+    /// Their buffers, when they were executed.
+    pub spare_buffers: Vec<Vec<u8>>,
     /// QPs that have lost something, and may ask what their peers' NICs can do; whether any may.
     pub losers: Vec<QpKey>,
     pub asks_peers: bool,
@@ -124,6 +126,7 @@ impl Shared {
             processes: Processes::default(),
             diagnoses: Diagnoses::default(),
             held: 0,
+            spare_buffers: Vec::new(),
             losers: Vec::new(),
             asks_peers: false,
             holds_slots: adversary.is_some() || polling_frees_slots,

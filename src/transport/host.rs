@@ -283,6 +283,15 @@ pub trait Host {
     /// Gives such bytes back.
     fn release_held(&mut self, bytes: usize);
 
+    /// An empty buffer for such a request, one that was used before if there is one: the allocator may give memory back to the
+    /// system between two losses, and fetch it again page by page.
+    fn take_buffer(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// Takes such a buffer back.
+    fn return_buffer(&mut self, _buffer: Vec<u8>) {}
+
     /// Increments a counter.
     fn count(&mut self, counter: Counter);
 }

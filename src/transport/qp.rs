@@ -420,6 +420,7 @@ impl<D> Qp<D> {
     fn execute_kept<H: Host<Data = D>>(&mut self, now: Time, host: &mut H) {
         while let Some(kept) = self.responder.next_kept(&self.context, host) {
             self.on_reliable(now, &kept.packet(self.context.qpn), &kept.op, None, host);
+            host.return_buffer(kept.into_buffer());
         }
     }
 

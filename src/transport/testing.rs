@@ -73,6 +73,8 @@ pub struct World {
     pub losses: usize,
     pub held: usize,
     pub holds_at_most: usize,
+    /// Buffers that it has lent.
+    pub buffers_out: usize,
     /// The payload of the last packet that was not local or remote memory.
     pub bytes: Vec<u8>,
 }
@@ -106,6 +108,7 @@ impl World {
             asked_since: Time::ZERO,
             losses: 0,
             held: 0,
+            buffers_out: 0,
             holds_at_most: usize::MAX,
             bytes: Vec::new(),
         }
@@ -313,6 +316,15 @@ impl Host for World {
 
     fn release_held(&mut self, bytes: usize) {
         self.held -= bytes;
+    }
+
+    fn take_buffer(&mut self) -> Vec<u8> {
+        self.buffers_out += 1;
+        Vec::new()
+    }
+
+    fn return_buffer(&mut self, buffer: Vec<u8>) {
+        self.buffers_out -= usize::from(buffer.capacity() > 0);
     }
 
     fn count(&mut self, counter: Counter) {

@@ -41,6 +41,11 @@ impl Kept {
         PER_PACKET + self.payload.len()
     }
 
+    /// Its payload's buffer, when it has been executed.
+    pub fn into_buffer(self) -> Vec<u8> {
+        self.payload
+    }
+
     /// How many PSNs it has.
     fn span(&self, mtu: u32) -> u32 {
         match self.op {
@@ -90,13 +95,14 @@ impl Reorder {
         if self.slots.get(at).is_some_and(Option::is_some) {
             return Err(NotKept::Twice);
         }
-        let mut payload = Vec::new();
         let more = (at + 1).saturating_sub(self.slots.len());
         let cost = PER_PACKET + request.payload.len();
-        if self.slots.try_reserve(more).is_err()
-            || payload.try_reserve_exact(request.payload.len()).is_err()
-            || !host.reserve_held(cost)
-        {
+        if self.slots.try_reserve(more).is_err() || !host.reserve_held(cost) {
+            return Err(NotKept::NoMemory);
+        }
+        let mut payload = if request.payload.is_empty() { Vec::new() } else { host.take_buffer() };
+        if payload.try_reserve_exact(request.payload.len()).is_err() {
+            host.release_held(cost);
             return Err(NotKept::NoMemory);
         }
         host.read_received(request.payload, &mut payload);
@@ -167,6 +173,7 @@ impl Reorder {
 fn release<H: Host>(slot: Option<Kept>, host: &mut H) {
     if let Some(held) = slot {
         host.release_held(held.cost());
+        host.return_buffer(held.into_buffer());
     }
 }
 

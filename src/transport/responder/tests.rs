@@ -58,6 +58,7 @@ impl Case {
             let packet = kept.packet(self.cx.qpn);
             let request = Request::new(&packet, &kept.op, None);
             outcome = self.responder.on_request(&self.cx, request, &mut self.world);
+            self.world.return_buffer(kept.into_buffer());
         }
         outcome
     }
