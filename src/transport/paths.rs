@@ -143,7 +143,7 @@ impl Paths {
             (u32::from(state.in_flight) + 1) * u32::from(FULL_SHARE) / u32::from(state.share)
         };
         let usable = |at: &u8| *at != lost_on && !self.paths[usize::from(*at)].is_left();
-        self.in_turn().filter(usable).min_by_key(load).unwrap_or(self.turn % self.count)
+        self.in_turn().filter(usable).min_by_key(load).unwrap_or(self.turn)
     }
 
     /// All paths, from the one whose turn it is.
@@ -156,7 +156,7 @@ impl Paths {
     /// anything comes at all.
     pub fn next_in_turn(&self) -> u8 {
         let used = |at: &u8| !self.paths[usize::from(*at)].is_left();
-        self.in_turn().find(used).unwrap_or(self.turn % self.count)
+        self.in_turn().find(used).unwrap_or(self.turn)
     }
 
     /// A packet leaves.
@@ -301,7 +301,8 @@ impl Paths {
         }
         state.repeats += 1;
         let own = u32::from(state.repeats);
-        if state.repeats >= REPEATS_TO_LEAVE && 2 * own * used > 3 * repeats && used > 1 {
+        // So many of the only path are never more than its average.
+        if state.repeats >= REPEATS_TO_LEAVE && 2 * own * used > 3 * repeats {
             state.leave(now);
             return Verdict::Left;
         }

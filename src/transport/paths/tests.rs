@@ -5,7 +5,7 @@ use softrnic_wire::{Psn, Time};
 use super::{NO_PATH, Paths, Verdict};
 use crate::path::Path;
 use crate::testing::context;
-use crate::tuning::{LOSSES_TO_LEAVE, MIN_PATH_REST, REPEATS_TO_LEAVE};
+use crate::tuning::{FULL_SHARE, LEAST_SHARE, LOSSES_TO_LEAVE, MIN_PATH_REST, REPEATS_TO_LEAVE, SHARE_STEP};
 
 const COUNT: u8 = 4;
 
@@ -96,7 +96,7 @@ fn a_path_that_loses_is_left_and_tried_by_one_packet_later() {
     send(&mut paths, at(0), 0, 16);
     let before = ports(&paths);
     lose(&mut paths, at(10), 1);
-    assert_ne!(ports(&paths)[1], before[1], "the next time from another port");
+    assert_eq!(ports(&paths)[1], before[1] ^ 16, "the next time from another port");
     assert!(!send(&mut paths, at(10), 16, 30).contains(&1));
     let back = at(10) + MIN_PATH_REST;
     assert_eq!(send(&mut paths, back, 46, 3).iter().filter(|path| **path == 1).count(), 1, "one packet");
@@ -177,4 +177,149 @@ fn what_is_not_judged_is_under_way_nowhere() {
     assert_eq!(paths.note_lost(at(1), NO_PATH), Verdict::Kept);
     assert!(!paths.note_arrived(at(1), psn(0), NO_PATH));
     assert_eq!(send(&mut paths, at(1), 1, 2).len(), 2);
+}
+
+/// How many of a hundred packets take path 1 of two.
+fn taken_by_one(mut paths: Paths) -> usize {
+    send(&mut paths, at(0), 0, 100).iter().filter(|path| **path == 1).count()
+}
+
+#[test]
+fn one_mark_takes_a_quarter_and_packets_that_come_give_it_back() {
+    let mut paths = Paths::new(2);
+    assert!(!paths.note_marked(0xC123, 0xC122), "one of two");
+    assert!((40..48).contains(&taken_by_one(paths)));
+    let mut paths = Paths::new(2);
+    for _ in 0..20 {
+        paths.note_marked(0xC123, 0xC122);
+    }
+    assert_eq!(send(&mut paths, at(0), 0, 1), [0]);
+    assert_eq!(send(&mut paths, at(0), 1, 1), [0], "one of its few would be more");
+    paths.note_arrived(at(0), psn(1), 1);
+    let few = taken_by_one(paths);
+    assert!(few < 15, "{few}");
+    let mut paths = Paths::new(2);
+    for _ in 0..20 {
+        paths.note_marked(0xC123, 0xC122);
+    }
+    for _ in 0..(FULL_SHARE - LEAST_SHARE) / SHARE_STEP {
+        paths.note_arrived(at(0), psn(1), 1);
+    }
+    assert_eq!(taken_by_one(paths), 50);
+}
+
+#[test]
+fn a_path_that_is_marked_comes_second_with_nothing_under_way() {
+    let mut paths = Paths::new(2);
+    for _ in 0..20 {
+        paths.note_marked(0xC123, 0xC123);
+    }
+    assert_eq!(send(&mut paths, at(0), 0, 1), [1]);
+}
+
+#[test]
+fn a_path_that_has_lost_something_gets_less() {
+    let mut paths = Paths::new(2);
+    for _ in 1..LOSSES_TO_LEAVE {
+        paths.note_lost(at(0), 1);
+    }
+    assert!((30..43).contains(&taken_by_one(paths)));
+}
+
+#[test]
+fn a_path_is_tried_only_while_something_is_under_way_on_others() {
+    let mut paths = Paths::new(2);
+    lose(&mut paths, at(0), 1);
+    assert_eq!(send(&mut paths, at(0) + MIN_PATH_REST, 0, 3), [0, 1, 0]);
+}
+
+#[test]
+fn where_no_path_is_left_to_choose_the_turn_decides() {
+    for (last, next) in [(0, 1), (1, 0)] {
+        let mut paths = Paths::new(2);
+        lose(&mut paths, at(0), 0);
+        paths.note_sent(at(0), psn(0), last);
+        assert_eq!(paths.choose_other_than(1), next);
+        paths.note_unjudged(last);
+        assert_eq!(paths.choose_other_than(1), next);
+    }
+}
+
+#[test]
+fn a_path_waits_since_its_first_packet_under_way() {
+    let mut paths = Paths::new(COUNT);
+    let other = |paths: &mut Paths, now, number| {
+        paths.note_sent(now, psn(number), 0);
+        paths.note_arrived(now, psn(number), 0);
+    };
+    paths.note_sent(at(100), psn(1), 2);
+    other(&mut paths, at(110), 2);
+    assert_eq!(paths.take_silent(at(110), 20_000).count(), 0, "idle before");
+    paths.note_sent(at(115), psn(3), 2);
+    other(&mut paths, at(120), 4);
+    assert_eq!(paths.take_silent(at(120), 20_000).collect::<Vec<_>>(), [2], "and no other, which are idle");
+}
+
+#[test]
+fn all_paths_go_on_from_other_ports() {
+    let mut paths = Paths::new(COUNT);
+    let before = ports(&paths);
+    paths.take_other_ports();
+    assert_eq!(ports(&paths), before.iter().map(|port| port ^ 16).collect::<Vec<_>>());
+    assert_eq!(paths.count(), COUNT);
+}
+
+#[test]
+fn what_is_forgotten_is_under_way_no_longer() {
+    let mut paths = Paths::new(2);
+    send(&mut paths, at(0), 0, 4);
+    paths.forget_one(0);
+    paths.forget_one(0);
+    assert_eq!(send(&mut paths, at(0), 4, 2), [0, 0]);
+    paths.forget_flight();
+    paths.note_sent(at(0), psn(6), 0);
+    paths.note_sent(at(0), psn(7), 0);
+    paths.forget_flight();
+    assert_eq!(send(&mut paths, at(0), 8, 2), [1, 0]);
+}
+
+#[test]
+fn a_trial_of_which_nothing_is_known_when_the_queue_pair_goes_back_has_failed() {
+    let mut paths = Paths::new(2);
+    lose(&mut paths, at(0), 1);
+    paths.forget_flight();
+    let back = at(0) + MIN_PATH_REST;
+    assert_eq!(send(&mut paths, back, 0, 2), [0, 1], "nothing was tried before");
+    paths.forget_flight();
+    let rest = 2 * MIN_PATH_REST.as_nanos() as u64;
+    assert_eq!(send(&mut paths, back.after_nanos(rest - 1), 2, 3), [0, 0, 0]);
+    assert_eq!(send(&mut paths, back.after_nanos(rest), 5, 1), [1]);
+}
+
+#[test]
+fn a_path_is_left_if_more_than_its_share_is_asked_for_again() {
+    for of_other in 0..4 {
+        let mut paths = Paths::new(2);
+        assert!((0..64).all(|number| paths.for_response(at(0), psn(number)) == number as u8 % 2));
+        for _ in 0..of_other {
+            assert_eq!(paths.note_repeated(at(1), psn(0)), Verdict::Kept);
+        }
+        for _ in 1..REPEATS_TO_LEAVE {
+            assert_eq!(paths.note_repeated(at(1), psn(1)), Verdict::Kept);
+        }
+        let expected = if of_other < 3 { Verdict::Left } else { Verdict::Kept };
+        assert_eq!(paths.note_repeated(at(1), psn(1)), expected, "{of_other}");
+    }
+}
+
+#[test]
+fn what_was_asked_for_again_long_ago_counts_half() {
+    let mut paths = Paths::new(2);
+    assert!((0..64).all(|number| paths.for_response(at(0), psn(number)) == number as u8 % 2));
+    for number in 0..66 {
+        assert_eq!(paths.note_repeated(at(1), psn(number % 2)), Verdict::Kept);
+    }
+    for _ in 0..10 {
+        assert_eq!(paths.note_repeated(at(1), psn(1)), Verdict::Kept);
+    }
 }
