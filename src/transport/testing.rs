@@ -75,6 +75,9 @@ pub struct World {
     pub holds_at_most: usize,
     /// Buffers that it has lent.
     pub buffers_out: usize,
+    /// UDP source ports of what was sent, and how often the peer was to be asked for paths.
+    pub ports: Vec<u16>,
+    pub asked_for_paths: usize,
     /// The payload of the last packet that was not local or remote memory.
     pub bytes: Vec<u8>,
 }
@@ -109,6 +112,8 @@ impl World {
             losses: 0,
             held: 0,
             buffers_out: 0,
+            ports: Vec::new(),
+            asked_for_paths: 0,
             holds_at_most: usize::MAX,
             bytes: Vec::new(),
         }
@@ -180,6 +185,7 @@ impl Host for World {
         self.sent.push(*packet.headers);
         self.forms.push(packet.icrc);
         self.tos = packet.path.tos;
+        self.ports.push(packet.path.sport);
         if let Payload::Bytes(bytes) = packet.payload {
             self.bytes = bytes.to_vec();
         }
@@ -306,6 +312,10 @@ impl Host for World {
 
     fn note_loss(&mut self) {
         self.losses += 1;
+    }
+
+    fn ask_for_paths(&mut self) {
+        self.asked_for_paths += 1;
     }
 
     fn reserve_held(&mut self, bytes: usize) -> bool {

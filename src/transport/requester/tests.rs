@@ -18,6 +18,7 @@ use crate::wqe::{LocalOp, RemoteBuffer, SendOp};
 mod completer;
 mod flight;
 mod order;
+mod paths;
 mod selective;
 
 /// A requester and its world.

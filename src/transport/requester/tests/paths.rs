@@ -1,0 +1,83 @@
+//! Which path a packet takes, and when the peer is asked whether it takes packets from many.
+
+use super::*;
+use crate::tuning::BUSY_BYTES;
+
+fn spreading() -> Case {
+    let mut case = Case::new();
+    case.cx.selective = true;
+    case.cx.config.paths = 4;
+    case
+}
+
+impl Case {
+    fn spread(&mut self) -> bool {
+        self.requester.spread(&self.cx, self.now)
+    }
+
+    /// The paths of what it sends now.
+    fn paths(&mut self) -> Vec<u16> {
+        self.world.ports.clear();
+        self.transmit();
+        let base = self.cx.attr.path.sport;
+        self.world.ports.drain(..).map(|port| port ^ base).collect()
+    }
+}
+
+#[test]
+fn packets_take_turns_when_the_peer_has_agreed() {
+    let mut case = spreading();
+    case.post_send(1, 2);
+    assert_eq!(case.paths(), [0, 0]);
+    assert!(case.spread());
+    assert!(!case.spread(), "it has been said");
+    case.post_send(2, 5);
+    assert_eq!(case.paths(), [1, 2, 3, 1, 2], "two are under way on the first");
+}
+
+#[test]
+fn requests_with_responses_take_the_next_path_in_turn_whatever_is_under_way() {
+    let mut case = spreading();
+    case.spread();
+    case.post_send(1, 5);
+    assert_eq!(case.paths(), [0, 1, 2, 3, 0]);
+    case.post_send(2, 3);
+    assert_eq!(case.paths(), [1, 2, 3]);
+    assert_eq!(case.ack(104), DONE);
+    // Nothing is under way on the first.
+    for (id, path) in [(3, 0), (4, 1)] {
+        case.post_read(id, 1);
+        assert_eq!(case.paths(), [path]);
+    }
+}
+
+/// How often the peer was to be asked after so many round trips with so much under way behind them.
+fn asked(mut case: Case, packets: u32, round_trips: u32) -> usize {
+    for number in 0..round_trips {
+        case.post_send(u64::from(2 * number), 1);
+        case.post_send(u64::from(2 * number + 1), packets);
+        case.transmit();
+        let first = 100 + number * (packets + 1);
+        case.now += MOMENT;
+        assert_eq!(case.ack(first), DONE);
+        assert_eq!(case.ack(first + packets), DONE);
+        case.completed();
+    }
+    case.world.asked_for_paths
+}
+
+#[test]
+fn the_peer_is_asked_when_much_is_under_way_and_less_and_less_often() {
+    let busy = BUSY_BYTES as u32 / MTU;
+    assert_eq!(
+        [1, 2, 3, 4, 7, 8].map(|round_trips| asked(spreading(), busy, round_trips)),
+        [1, 2, 2, 3, 3, 4]
+    );
+    assert_eq!(asked(spreading(), busy / 2, 8), 0, "too little");
+    let mut case = spreading();
+    case.cx.config.paths = 1;
+    assert_eq!(asked(case, busy, 8), 0, "it has one path");
+    let mut case = spreading();
+    case.spread();
+    assert_eq!(asked(case, busy, 8), 0, "the peer has agreed");
+}
