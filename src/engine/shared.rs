@@ -41,7 +41,7 @@ pub struct Shared {
     pub held: usize,
     /// Their buffers, when they were executed.
     pub spare_buffers: Vec<Vec<u8>>,
-    /// QPs that have lost something, and may ask what their peers' NICs can do; whether any may.
+    /// QPs that have lost something, or could use many paths, and may ask what their peers' NICs can do; whether any may.
     pub losers: Vec<QpKey>,
     pub asks_peers: bool,
 }

@@ -9,7 +9,7 @@ mod post;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use softrnic_wire::Pad;
+use softrnic_wire::{MAX_PATHS, Pad};
 
 use crate::packet::{self, Fields, describe};
 use crate::pattern::pattern;
@@ -48,9 +48,6 @@ pub fn play(lines: &[Line], target: &mut dyn Target) -> std::result::Result<(), 
     player.part();
     played
 }
-
-/// The paths of a queue pair are told apart by the lowest four bits of its ports.
-const PATHS: u16 = 16;
 
 type Result<T = ()> = std::result::Result<T, Trouble>;
 
@@ -312,7 +309,7 @@ fn compare(told: &Packet, wanted: &Fields, packet: &Received, first_port: u16) -
     if told.tos.is_some_and(|expected| expected != packet.tos) {
         return deviation(format!("tos is {:#x}; {}", packet.tos, line()));
     }
-    let path = (packet.sport ^ first_port) % PATHS;
+    let path = (packet.sport ^ first_port) % u16::from(MAX_PATHS);
     if told.path.is_some_and(|expected| expected != path) {
         return deviation(format!("it took path {path}; {}", line()));
     }

@@ -55,7 +55,6 @@ pub use host::{
 };
 pub use mask::AttrMask;
 pub use path::Path;
-pub use paths::MAX_PATHS;
 pub use peer::{FlushDialect, Peer};
 #[cfg(feature = "planted")]
 pub use planted::Fault;

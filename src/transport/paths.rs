@@ -3,16 +3,13 @@
 
 use core::time::Duration;
 
-use softrnic_wire::{Psn, REORDER_WINDOW, Time};
+use softrnic_wire::{MAX_PATHS, Psn, REORDER_WINDOW, Time};
 
 use crate::path::Path;
 use crate::tuning::{
     FULL_SHARE, LEAST_SHARE, LOSSES_TO_LEAVE, MAX_PATH_REST, MIN_PATH_REST, REPEATS_REMEMBERED,
     REPEATS_TO_LEAVE, SHARE_STEP,
 };
-
-/// The most paths of a queue pair. Their ports differ in the lowest four bits.
-pub const MAX_PATHS: u8 = 16;
 
 const COUNT: usize = MAX_PATHS as usize;
 

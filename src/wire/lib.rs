@@ -67,6 +67,8 @@ mod time;
 pub use body::{Body, Op, SendTail, UcOp, XrcBody};
 /// How many packets, from the one that it expects, a SoftRNIC keeps or tells apart when they come out of order.
 pub const REORDER_WINDOW: usize = 512;
+/// The most paths of a queue pair between SoftRNICs. The lowest four bits of their UDP source ports tell them apart.
+pub const MAX_PATHS: u8 = 16;
 
 pub use cnp::{CNP_LEN, CNP_RESERVED_LEN, cnp_headers, emit_cnp};
 pub use eth::{EthHeader, EtherType, MacAddr, VlanTag};

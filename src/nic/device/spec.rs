@@ -14,8 +14,9 @@ use softrnic_models::Model;
 use softrnic_netdev::Host;
 use softrnic_shm::ShmLink;
 use softrnic_sys::BlockedSignals;
-use softrnic_transport::{Config as TransportConfig, MAX_PATHS};
+use softrnic_transport::Config as TransportConfig;
 use softrnic_udp::{UdpLink, UdpOptions};
+use softrnic_wire::MAX_PATHS;
 #[cfg(feature = "xdp")]
 use softrnic_xdp::{XdpError, XdpOptions};
 

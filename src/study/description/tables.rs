@@ -4,8 +4,8 @@ use serde::Deserialize;
 use softrnic_fabric::{
     Balance, Ecn, Headroom, HostConfig, LinkSpec, PRIORITIES, Parts, Schedule, SwitchConfig, Trim,
 };
-use softrnic_transport::{MAX_PATHS, RateParameters, WindowConfig};
-use softrnic_wire::Mtu;
+use softrnic_transport::{RateParameters, WindowConfig};
+use softrnic_wire::{MAX_PATHS, Mtu};
 use toml::Spanned;
 
 use super::{Mistake, Reader, quantity};

@@ -3,14 +3,13 @@
 use alloc::boxed::Box;
 use core::time::Duration;
 
-use softrnic_wire::{Body, CNP_RESERVED_LEN, Headers, IcrcForm, Psn, Time};
+use softrnic_wire::{Body, CNP_RESERVED_LEN, Headers, IcrcForm, MAX_PATHS, Psn, Time};
 
 use crate::QpType;
 use crate::context::Context;
 use crate::counters::Counter;
 use crate::host::{Host, Payload, Transmit};
 use crate::path::Path;
-use crate::paths::MAX_PATHS;
 use crate::planted::Fault;
 use crate::qp::Progress;
 

@@ -1,6 +1,6 @@
 //! The paths of responses (decision 42). Those to READs are spread over the paths that work, acknowledgements over many ports.
 
-use softrnic_wire::{Packet, Psn, Time};
+use softrnic_wire::{MAX_PATHS, Packet, Psn, Time};
 
 use super::Responder;
 use super::responses::Response;
@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::counters::Counter;
 use crate::host::Host;
 use crate::path::Path;
-use crate::paths::{MAX_PATHS, Paths, Verdict, on_port};
+use crate::paths::{Paths, Verdict, on_port};
 use crate::tuning::BUSY_PACKETS;
 
 /// What the peer has repeated.
