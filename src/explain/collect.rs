@@ -192,7 +192,7 @@ impl Collector {
             return;
         }
         let index = self.kept.events.len() as u32;
-        if self.kept.flows[flow as usize].src_ports > 1 && takes_a_path(operation) {
+        if !bad && self.kept.flows[flow as usize].src_ports > 1 && takes_a_path(operation) {
             self.ports.note_data(flow, src_port, index);
         }
         let extra = match (&cm, &packet.body) {

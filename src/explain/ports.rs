@@ -2,9 +2,7 @@
 //! gives a path that loses another one (docs/wire-extensions.md, "Many paths").
 
 use rustc_hash::{FxHashMap, FxHashSet};
-
-/// The lowest bits of a port are the number of its path.
-const PATHS: u16 = 16;
+use softrnic_wire::MAX_PATHS;
 
 const LEFT_KEPT: usize = 100_000;
 
@@ -26,6 +24,8 @@ pub(crate) struct Ports {
     /// The port of each path, and the last packet from it, by flow and number; kept where a flow has several ports.
     paths: FxHashMap<(u32, u16), (u16, u32)>,
     left: FxHashMap<u32, Vec<LeftPath>>,
+    /// The ports that were left, by flow.
+    gone: FxHashSet<(u32, u16)>,
     kept: usize,
 }
 
@@ -37,10 +37,15 @@ impl Ports {
 
     /// A request or a READ response of a flow with several ports: acknowledgements have ports of their own.
     pub fn note_data(&mut self, flow: u32, port: u16, event: u32) {
-        let path = self.paths.entry((flow, port % PATHS)).or_insert((port, event));
+        // It was under way when the path was left.
+        if self.gone.contains(&(flow, port)) {
+            return;
+        }
+        let path = self.paths.entry((flow, port % u16::from(MAX_PATHS))).or_insert((port, event));
         let (before, last) = std::mem::replace(path, (port, event));
         if before != port && self.kept < LEFT_KEPT {
             self.kept += 1;
+            self.gone.insert((flow, before));
             self.left.entry(flow).or_default().push(LeftPath { from: before, to: port, last, first: event });
         }
     }

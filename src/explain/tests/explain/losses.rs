@@ -4,7 +4,7 @@ use softrnic_explain::Kind;
 use softrnic_wire::{NakCode, RnrTimer, Syndrome};
 
 use super::common::{A, B, Capture};
-use super::{assert_faults, assert_told, only, text};
+use super::{assert_faults, assert_told, only, report_of, text};
 
 const SEQ: Syndrome = Syndrome::Nak(NakCode::PsnSequence);
 /// A retransmission timer of 67 ms.
@@ -95,6 +95,15 @@ fn a_path_that_goes_on_from_another_port_was_left() {
     let left = only(&told, Kind::PathLeft);
     assert_eq!(left.packets, [last, first]);
     assert!(left.text.contains(" 40 µs later"), "{}", left.text);
+    // One that was under way on the old port, and one whose port was damaged.
+    send(&mut c, 115, 3);
+    send(&mut c, 116, 16 + 3);
+    c.path = 32 + 3;
+    c.send(A, B, 117);
+    c.corrupt_last();
+    send(&mut c, 117, 16 + 3);
+    let told = report_of(&c.pcap());
+    assert_eq!(only(&told, Kind::PathLeft).packets, [last, first]);
     // Other NICs choose ports as they like, and so does a SoftRNIC with one path.
     for begin in [104, 112] {
         let mut c = begun();
