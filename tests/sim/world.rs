@@ -338,9 +338,9 @@ pub fn mask_to(service: QpType, state: QpState) -> AttrMask {
     let responds = matches!(service, QpType::Rc | QpType::XrcTarget);
     let requests = matches!(service, QpType::Rc | QpType::XrcInitiator);
     match (state, service) {
-        (QpState::Init, QpType::Ud) => all(&[M::PKEY_INDEX, M::PORT, M::QKEY]),
+        (QpState::Init, QpType::Ud | QpType::Srd) => all(&[M::PKEY_INDEX, M::PORT, M::QKEY]),
         (QpState::Init, _) => all(&[M::PKEY_INDEX, M::PORT, M::ACCESS_FLAGS]),
-        (QpState::Rtr, QpType::Ud) => M::STATE,
+        (QpState::Rtr, QpType::Ud | QpType::Srd) => M::STATE,
         (QpState::Rtr, _) if responds => {
             all(&[M::AV, M::PATH_MTU, M::DEST_QPN, M::RQ_PSN, M::MAX_DEST_RD_ATOMIC, M::MIN_RNR_TIMER])
         }

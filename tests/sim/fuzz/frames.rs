@@ -1,7 +1,7 @@
 //! Whatever arrives can be read or is refused, and what was read can be written again.
 
 use softrnic_wire::{
-    DF, Frame, IpFacts, Packet, RoceV1Frame, UdpFacts, icrc, icrc_roce_v1, rxe_flush_icrc, verify,
+    DF, Frame, IpFacts, Packet, RoceV1Frame, SrdPacket, UdpFacts, icrc, icrc_roce_v1, rxe_flush_icrc, verify,
     verify_either_flush, verify_unknown_id, verify_unknown_id_rxe_flush,
 };
 
@@ -40,6 +40,7 @@ fn recovered(facts: &UdpFacts, transport: &[u8]) {
 }
 
 fn packet(bytes: &[u8]) {
+    srd_packet(bytes);
     let Ok(packet) = Packet::parse(bytes) else { return };
     let headers = packet.headers();
     assert_eq!(headers.transport_len(packet.payload.len()), bytes.len());
@@ -48,4 +49,13 @@ fn packet(bytes: &[u8]) {
     assert_eq!(at, headers.len());
     // What was written reads the same; only reserved bits may have changed.
     assert_eq!(Packet::parse(&again).map(|packet| packet.headers()), Ok(headers));
+}
+
+fn srd_packet(bytes: &[u8]) {
+    let Ok(packet) = SrdPacket::parse(bytes) else { return };
+    let headers = packet.headers;
+    assert_eq!(headers.transport_len(packet.payload.len()), bytes.len());
+    let mut again = bytes.to_vec();
+    let at = headers.emit(&mut again);
+    assert_eq!(SrdPacket::parse(&again).map(|packet| (packet.headers, at)), Ok((headers, headers.len())));
 }

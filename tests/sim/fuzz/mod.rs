@@ -11,6 +11,7 @@ mod looks;
 mod questions;
 mod sockets;
 mod specifications;
+mod srd;
 mod verbs;
 
 pub use captures::captures;
@@ -26,15 +27,17 @@ pub use softrnic_netdev::fuzz::netlink;
 pub use softrnic_shm::fuzz::shm;
 pub use softrnic_xdp::fuzz::grant;
 pub use specifications::specifications;
+pub use srd::srd;
 pub use verbs::verbs;
 
 /// The name and the function of a target.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 14] = [
+pub const TARGETS: [Target; 15] = [
     ("frames", frames),
     ("hostile", hostile),
+    ("srd", srd),
     ("control", control),
     ("captures", captures),
     ("verbs", verbs),

@@ -2,7 +2,7 @@
 //! application registers, binds, fails and destroys. It never panics, never writes or reveals what it must not, holds
 //! no more than it should, and counts every datagram.
 
-mod memory;
+pub(super) mod memory;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::Ordering;
