@@ -48,21 +48,21 @@ fn act(words: &mut Words<'_>) -> Result<Act, String> {
         "option" => Act::Option(objects::option(words)?),
         "qp" => Act::Qp(objects::qp(words)?),
         "srq" | "xrcsrq" => {
-            let (name, places) = (words.name()?, words.number()? as u32);
+            let (name, places) = (words.name()?, words.number()?);
             Act::Srq { name, places, xrc: command == "xrcsrq", elsewhere: words.take("elsewhere") }
         }
-        "limit" => Act::Limit { srq: words.name()?, limit: words.number()? as u32 },
+        "limit" => Act::Limit { srq: words.name()?, limit: words.number()? },
         "mr" => Act::Mr(objects::mr(words)?),
         "mw" => Act::Window {
             name: words.name()?,
             kind: match words.number()? {
-                kind @ (1 | 2) => kind as u8,
+                kind @ (1_u8 | 2) => kind,
                 _ => return Err("a window is of type 1 or 2".into()),
             },
         },
-        "mapping" => Act::Mapping { name: words.name()?, pages: words.number()? as usize },
+        "mapping" => Act::Mapping { name: words.name()?, pages: words.number()? },
         "fastmr" => Act::FastMr { name: words.name()?, mapping: words.name()? },
-        "unmap" => Act::Unmap { mapping: words.name()?, page: words.number()? as usize },
+        "unmap" => Act::Unmap { mapping: words.name()?, page: words.number()? },
         "deregister" => Act::Deregister(words.name()?),
         "modify" => Act::Modify {
             qp: words.name()?,
@@ -71,7 +71,7 @@ fn act(words: &mut Words<'_>) -> Result<Act, String> {
             refused: words.take("refused"),
         },
         "destroy" => Act::Destroy(words.name()?),
-        "tag" => Act::Tag { name: words.name()?, tag: words.number()? as u8 },
+        "tag" => Act::Tag { name: words.name()?, tag: words.number()? },
         "fill" => Act::Fill { piece: piece(words.next()?)?, pattern: words.number()? },
         "word" => Act::Word { place: place(words.next()?)?, value: words.number()? },
         "post" => Act::Post(post::post(words)?),
@@ -134,7 +134,7 @@ fn place(word: &str) -> Result<Place, String> {
 fn piece(word: &str) -> Result<Piece, String> {
     let (word, flip) = word.split_once('^').unwrap_or((word, "0"));
     let (at, len) = word.split_once(':').ok_or("a piece of memory is NAME+OFFSET:LENGTH")?;
-    Ok(Piece { place: place(at)?, len: size(len)? as usize, flip: number(flip)? as u32 })
+    Ok(Piece { place: place(at)?, len: size(len)?, flip: number(flip)? })
 }
 
 /// A number, `NAME+OFFSET` or `NAME-OFFSET` as an address, `NAME^BITS` as a key.
@@ -146,7 +146,7 @@ fn value(word: &str) -> Result<Value, String> {
     let flip = number(flip)?;
     let (name, offset) = match (word.split_once('+'), word.split_once('-')) {
         (Some((name, offset)), _) => (name, number(offset)?),
-        (None, Some((name, offset))) => (name, number(offset)?.wrapping_neg()),
+        (None, Some((name, offset))) => (name, number::<u64>(offset)?.wrapping_neg()),
         (None, None) => (word, 0),
     };
     Ok(Value::Name { name: name.into(), offset, flip })
@@ -158,7 +158,7 @@ fn filling(word: &str) -> Result<Filling, String> {
         "untouched" => Filling::Untouched,
         _ => {
             let (id, offset) = word.split_once('@').unwrap_or((word, "0"));
-            Filling::Pattern(number(id)?, number(offset)? as usize)
+            Filling::Pattern(number(id)?, number(offset)?)
         }
     })
 }
@@ -180,7 +180,7 @@ fn complete(words: &mut Words<'_>) -> Result<Complete, String> {
             "opcode" => told.opcode = Some(words.name()?),
             "len" => told.len = Some(words.number()?),
             "src" => told.src = Some(words.number()?),
-            "imm" => told.imm = Some(words.number()? as u32),
+            "imm" => told.imm = Some(words.number()?),
             "inv" => told.inv = Some(value(words.next()?)?),
             "of" => told.of = Some(words.name()?),
             other => return Err(format!("`{other}` is nothing that a completion says")),

@@ -36,8 +36,8 @@ impl<'a> Words<'a> {
         self.0.next_if(|next| *next == word).is_some()
     }
 
-    /// The next word as a number.
-    pub fn number(&mut self) -> Result<u64, String> {
+    /// The next word as a number of type `T`.
+    pub fn number<T: TryFrom<u64>>(&mut self) -> Result<T, String> {
         number(self.next()?)
     }
 
@@ -50,13 +50,21 @@ impl<'a> Words<'a> {
     }
 }
 
-/// A number, decimal or with `0x`.
-pub fn number(word: &str) -> Result<u64, String> {
+/// A number of type `T`, decimal or with `0x`.
+pub fn number<T: TryFrom<u64>>(word: &str) -> Result<T, String> {
+    fit(word, whole(word)?)
+}
+
+fn whole(word: &str) -> Result<u64, String> {
     let parsed = match word.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16),
         None => word.replace('_', "").parse(),
     };
     parsed.map_err(|_| format!("`{word}` is not a number"))
+}
+
+fn fit<T: TryFrom<u64>>(word: &str, number: u64) -> Result<T, String> {
+    number.try_into().map_err(|_| format!("`{word}` is too large"))
 }
 
 /// A time such as `4.096us`, `67ms` or `2s`.
@@ -75,10 +83,25 @@ pub fn duration(word: &str) -> Result<Duration, String> {
 }
 
 /// A number of bytes, `64` or `64K` or `1M`.
-pub fn size(word: &str) -> Result<u64, String> {
-    match (word.strip_suffix('K'), word.strip_suffix('M')) {
-        (Some(kilo), _) => Ok(number(kilo)? << 10),
-        (_, Some(mega)) => Ok(number(mega)? << 20),
-        _ => number(word),
+pub fn size<T: TryFrom<u64>>(word: &str) -> Result<T, String> {
+    let units = [('K', 1 << 10), ('M', 1 << 20)];
+    let unit = units.into_iter().find_map(|(letter, unit)| Some((word.strip_suffix(letter)?, unit)));
+    let (count, unit) = unit.unwrap_or((word, 1));
+    let bytes = whole(count)?.checked_mul(unit);
+    fit(word, bytes.ok_or_else(|| format!("`{word}` is too large"))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_does_not_fit_is_refused() {
+        assert_eq!(number("0xff"), Ok(255_u8));
+        assert_eq!(number::<u8>("300"), Err("`300` is too large".into()));
+        assert_eq!(number::<u8>("-1"), Err("`-1` is not a number".into()));
+        assert_eq!((size("2K"), size("1M"), size("7")), (Ok(2048_u32), Ok(1_u32 << 20), Ok(7_u8)));
+        assert_eq!(size::<u32>("4096M"), Err("`4096M` is too large".into()));
+        assert_eq!(size::<u64>("99999999999999999K"), Err("`99999999999999999K` is too large".into()));
     }
 }

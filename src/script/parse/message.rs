@@ -19,7 +19,7 @@ pub fn message(words: &mut Words<'_>) -> Result<Message, String> {
             "again" => told.again = true,
             "badicrc" => told.seal = Seal::Bad,
             "stranger" => told.stranger = true,
-            "len" => told.len = Some(words.number()? as usize),
+            "len" => told.len = Some(words.number()?),
             name @ ("gsi_qkey" | "gsi_pkey") => {
                 let name = if name == "gsi_qkey" { "gsi_qkey" } else { "gsi_pkey" };
                 told.fields.push((name, value(words.next()?)?));

@@ -8,13 +8,13 @@ pub fn option(words: &mut Words<'_>) -> Result<Setting, String> {
     Ok(match words.next()? {
         "early" => Setting::EarlyRetransmission(switch(words)?),
         "congestion" => Setting::Congestion(switch(words)?),
-        "read_chunk" => Setting::ReadChunk(size(words.next()?)? as u32),
-        "cnp_interval_us" => Setting::CnpInterval(words.number()? as u32),
+        "read_chunk" => Setting::ReadChunk(size(words.next()?)?),
+        "cnp_interval_us" => Setting::CnpInterval(words.number()?),
         "safe_copies" => Setting::SafeCopies(switch(words)?),
-        "cq" => Setting::CqPlaces(words.number()? as usize),
+        "cq" => Setting::CqPlaces(words.number()?),
         "hidden" => Setting::HiddenHeaders(switch(words)?),
         "window" => Setting::Window(size(words.next()?)?),
-        "paths" => Setting::Paths(words.number()? as u8),
+        "paths" => Setting::Paths(words.number()?),
         "recovery" => Setting::SelectiveRecovery(match words.next()? {
             "selective" => true,
             "gbn" => false,
@@ -46,23 +46,23 @@ pub fn qp(words: &mut Words<'_>) -> Result<QpSpec, String> {
     while let Some(word) = words.following() {
         match word {
             "mtu" => {
-                spec.mtu = words.number()? as u32;
+                spec.mtu = words.number()?;
                 if ![256, 512, 1024, 2048, 4096].contains(&spec.mtu) {
                     return Err(format!("there is no MTU of {}", spec.mtu));
                 }
             }
-            "sq_psn" => spec.sq_psn = words.number()? as u32,
-            "rq_psn" => spec.rq_psn = words.number()? as u32,
-            "timeout" => spec.timeout = words.number()? as u8,
-            "retry" => spec.retry_cnt = words.number()? as u8,
-            "rnr_retry" => spec.rnr_retry = words.number()? as u8,
-            "rnr_timer" => spec.min_rnr_timer = words.number()? as u8,
-            "rd" => spec.max_rd_atomic = words.number()? as u8,
-            "dest_rd" => spec.max_dest_rd_atomic = words.number()? as u8,
+            "sq_psn" => spec.sq_psn = words.number()?,
+            "rq_psn" => spec.rq_psn = words.number()?,
+            "timeout" => spec.timeout = words.number()?,
+            "retry" => spec.retry_cnt = words.number()?,
+            "rnr_retry" => spec.rnr_retry = words.number()?,
+            "rnr_timer" => spec.min_rnr_timer = words.number()?,
+            "rd" => spec.max_rd_atomic = words.number()?,
+            "dest_rd" => spec.max_dest_rd_atomic = words.number()?,
             "access" => spec.access = access(words.next()?)?,
-            "tos" => spec.tos = words.number()? as u8,
-            "depth" => spec.depth = words.number()? as usize,
-            "receives" => spec.receives = words.number()? as usize,
+            "tos" => spec.tos = words.number()?,
+            "depth" => spec.depth = words.number()?,
+            "receives" => spec.receives = words.number()?,
             "srq" => spec.srq = Some(words.name()?),
             "state" => spec.state = state(words.next()?)?,
             other => return Err(format!("`{other}` is not an attribute")),

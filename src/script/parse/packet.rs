@@ -31,13 +31,13 @@ pub fn packet(words: &mut Words<'_>) -> Result<Packet, String> {
             flag if FLAGS.contains(&flag) => {
                 told.fields.push((field(flag).ok_or("no field")?, Value::Number(1)));
             }
-            "len" => told.len = words.number()? as usize,
+            "len" => told.len = words.number()?,
             "data" => {
                 let (id, offset) = words.next()?.split_once('@').ok_or("data is PATTERN@OFFSET")?;
-                told.data = Some((number(id)?, number(offset)? as usize));
+                told.data = Some((number(id)?, number(offset)?));
             }
             "came" => {
-                let psns = words.next()?.split(',').map(|psn| number(psn).map(|psn| psn as u32));
+                let psns = words.next()?.split(',').map(number);
                 told.came = Some(psns.collect::<Result<_, _>>()?);
             }
             "ACK" => syndrome(0x1F),
@@ -45,15 +45,15 @@ pub fn packet(words: &mut Words<'_>) -> Result<Packet, String> {
             "INVALID" => syndrome(0x61),
             "ACCESS" => syndrome(0x62),
             "OPERATIONAL" => syndrome(0x63),
-            "RNR" => syndrome(0x20 | words.number()?),
+            "RNR" => syndrome(0x20 | words.number::<u64>()?),
             "for" => told.qp = Some(words.name()?),
             "badicrc" => told.seal = Some(Seal::Bad),
             "rxeicrc" | "rxe" => told.seal = Some(Seal::Rxe),
             "good" => told.seal = Some(Seal::Good),
             "stranger" => told.stranger = true,
-            "tos" => told.tos = Some(words.number()? as u8),
-            "path" => told.path = Some(words.number()? as u16),
-            "byte" => told.raw_opcode = Some(words.number()? as u8),
+            "tos" => told.tos = Some(words.number()?),
+            "path" => told.path = Some(words.number()?),
+            "byte" => told.raw_opcode = Some(words.number()?),
             name => {
                 let name = field(name).ok_or_else(|| format!("`{name}` is not a field"))?;
                 told.fields.push((name, value(words.next()?)?));

@@ -57,8 +57,8 @@ pub fn post(words: &mut Words<'_>) -> Result<Post, String> {
             "solicited" => post.solicited = true,
             "unsignaled" => post.signaled = false,
             "srq" => post.srq = Some(value(words.next()?)?),
-            "imm" => post.imm = Some(words.number()? as u32),
-            "invalidate" => post.invalidate = Some(words.number()? as u32),
+            "imm" => post.imm = Some(words.number()?),
+            "invalidate" => post.invalidate = Some(words.number()?),
             "to" | "from" => post.to = Some(value(words.next()?)?),
             "key" => post.key = Some(value(words.next()?)?),
             "compare" | "length" | "qkey" | "tag" => post.first = words.number()?,
@@ -66,7 +66,7 @@ pub fn post(words: &mut Words<'_>) -> Result<Post, String> {
             "whole" => post.whole = true,
             "inline" => {
                 let (id, len) = words.next()?.split_once(':').ok_or("inline is PATTERN:LENGTH")?;
-                post.inline = Some((number(id)?, number(len)? as usize));
+                post.inline = Some((number(id)?, number(len)?));
             }
             list => post.pieces = pieces(list)?,
         }
