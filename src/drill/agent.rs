@@ -113,16 +113,30 @@ impl Agent {
 
     /// Gives a command and takes the answer.
     pub fn ask(&mut self, command: &str) -> Result<Answer, AgentError> {
-        self.stream.write_all(format!("{command}\n").as_bytes())?;
-        let line = read_line(&mut self.stream, ANSWER)?;
-        match line.trim_end().split_once(' ').unwrap_or((line.trim_end(), "")) {
-            ("ok", rest) => Ok(Answer(rest.to_owned())),
-            ("error", rest) => {
-                let (errno, what) = rest.split_once(' ').unwrap_or((rest, ""));
-                Err(AgentError::Refused { errno: errno.parse().unwrap_or(0), what: what.to_owned() })
-            }
-            _ => Err(lost(format!("it said `{}`", start(&line)))),
+        let mut answers = self.ask_all(std::slice::from_ref(&command))?;
+        answers.pop().unwrap_or_else(|| Err(lost("it has not answered")))
+    }
+
+    /// Gives commands all at once, so that the agent obeys one right behind the other, and takes the answers.
+    pub fn ask_all(
+        &mut self,
+        commands: &[impl AsRef<str>],
+    ) -> Result<Vec<Result<Answer, AgentError>>, AgentError> {
+        let lines: String = commands.iter().flat_map(|command| [command.as_ref(), "\n"]).collect();
+        self.stream.write_all(lines.as_bytes())?;
+        let answers = read_lines(&mut self.stream, commands.len(), ANSWER)?;
+        Ok(answers.lines().map(answer).collect())
+    }
+}
+
+fn answer(line: &str) -> Result<Answer, AgentError> {
+    match line.trim_end().split_once(' ').unwrap_or((line.trim_end(), "")) {
+        ("ok", rest) => Ok(Answer(rest.to_owned())),
+        ("error", rest) => {
+            let (errno, what) = rest.split_once(' ').unwrap_or((rest, ""));
+            Err(AgentError::Refused { errno: errno.parse().unwrap_or(0), what: what.to_owned() })
         }
+        _ => Err(lost(format!("it said `{}`", start(line)))),
     }
 }
 
@@ -135,33 +149,32 @@ fn start(line: &str) -> String {
     line.trim_end().chars().take(80).collect()
 }
 
-/// One line, and nothing behind it: an answer that never ends, or not in time, is none.
-fn read_line(stream: &mut TcpStream, within: Duration) -> Result<String, AgentError> {
+/// So many lines, and nothing behind them: an answer that never ends, or not in time, is none.
+fn read_lines(stream: &mut TcpStream, count: usize, within: Duration) -> Result<String, AgentError> {
     let end = Instant::now() + within;
-    let (mut line, mut chunk) = (Vec::new(), [0; 4096]);
-    loop {
+    let (mut lines, mut ended, mut chunk) = (Vec::new(), 0, [0; 4096]);
+    while ended < count {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(lost(format!("it has not answered within {}", told(within))));
         }
         stream.set_read_timeout(Some(left))?;
-        let count = match stream.read(&mut chunk) {
+        let read = match stream.read(&mut chunk) {
             Ok(0) => return Err(lost("it closed the connection")),
-            Ok(count) => count,
+            Ok(read) => &chunk[..read],
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => continue,
             Err(error) => return Err(error.into()),
         };
-        line.extend_from_slice(&chunk[..count]);
-        match chunk[..count].iter().position(|byte| *byte == b'\n') {
-            Some(at) if at + 1 == count => break,
-            Some(_) => return Err(lost("it said more than it was asked")),
-            None if line.len() > LONGEST => {
-                return Err(lost(format!("its answer is longer than {LONGEST} bytes")));
-            }
-            None => {}
+        lines.extend_from_slice(read);
+        ended += read.iter().filter(|byte| **byte == b'\n').count();
+        if lines.len() > count * LONGEST {
+            return Err(lost(format!("its answer is longer than {LONGEST} bytes")));
         }
     }
-    String::from_utf8(line).map_err(|_| lost("its answer is not text"))
+    if ended > count || !lines.ends_with(b"\n") {
+        return Err(lost("it said more than it was asked"));
+    }
+    String::from_utf8(lines).map_err(|_| lost("its answer is not text"))
 }
 
 #[cfg(test)]
@@ -171,14 +184,14 @@ mod tests {
     use super::*;
 
     /// What an agent is taken for that says this, and then nothing for as long as it is listened to.
-    fn heard(said: Vec<u8>) -> Result<String, AgentError> {
+    fn heard(said: Vec<u8>, count: usize) -> Result<String, AgentError> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         let mut ours = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
         let (mut theirs, _) = listener.accept().expect("connected");
         std::thread::scope(|scope| {
             // The other side stops listening in the middle of what is too long.
             scope.spawn(move || theirs.write_all(&said).map(|()| theirs));
-            let heard = read_line(&mut ours, Duration::from_millis(300));
+            let heard = read_lines(&mut ours, count, Duration::from_millis(300));
             drop(ours);
             heard
         })
@@ -186,8 +199,9 @@ mod tests {
 
     #[test]
     fn only_a_line_of_bounded_length_and_time_is_an_answer() {
-        assert_eq!(heard(b"ok a=1\n".to_vec()).expect("a line"), "ok a=1\n");
-        let why = |said: Vec<u8>| heard(said).expect_err("no answer").to_string();
+        assert_eq!(heard(b"ok a=1\n".to_vec(), 1).expect("a line"), "ok a=1\n");
+        assert_eq!(heard(b"ok a=1\nok\n".to_vec(), 2).expect("two lines"), "ok a=1\nok\n");
+        let why = |said: Vec<u8>| heard(said, 1).expect_err("no answer").to_string();
         assert!(why(b"ok\nok\n".to_vec()).contains("more than it was asked"));
         assert!(why(vec![b'x'; 2 * LONGEST]).contains("longer than"));
         assert!(why(vec![0xFF, b'\n']).contains("not text"));
@@ -204,7 +218,7 @@ mod tests {
                     std::thread::sleep(Duration::from_millis(5));
                 }
             });
-            let why = read_line(&mut ours, Duration::from_millis(100)).expect_err("no line").to_string();
+            let why = read_lines(&mut ours, 1, Duration::from_millis(100)).expect_err("no line").to_string();
             assert!(why.contains("within 100.0 ms"), "{why}");
             drop(ours);
         });

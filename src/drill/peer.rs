@@ -197,16 +197,23 @@ impl<'a> Peer<'a> {
 
     /// Asks the agent for something that happens after all that was sent.
     fn ask(&mut self, command: &str) -> std::result::Result<Answer, AgentError> {
+        self.behind_all_sent(|agent| agent.ask(command))
+    }
+
+    fn behind_all_sent<T>(
+        &mut self,
+        talk: impl FnOnce(&mut Agent) -> std::result::Result<T, AgentError>,
+    ) -> std::result::Result<T, AgentError> {
         if std::mem::take(&mut self.in_flight) {
             self.wire.look_for(self.place.settle());
         }
         self.wire.look();
         let began = Instant::now();
         self.sent = None;
-        let answer = self.agent()?.ask(command);
+        let said = talk(self.agent()?);
         self.moment.goes_on();
         self.wire.held_up(began.elapsed());
-        answer
+        said
     }
 
     /// Waits until the peer must have answered what was sent. How long its process takes to say anything shows whether it

@@ -14,7 +14,7 @@ use softrnic_wire::{MAX_PATHS, Pad};
 use crate::packet::{self, Fields, describe};
 use crate::pattern::pattern;
 use crate::script::Line;
-use crate::statement::{Act, Packet};
+use crate::statement::{Act, Packet, Post};
 use crate::target::{Completion, Outgoing, Queue, Received, Seal, Target, Trouble};
 use names::Names;
 
@@ -72,15 +72,31 @@ fn deviation<T>(what: impl Into<String>) -> Result<T> {
 
 impl Player<'_> {
     fn all(&mut self, lines: &[Line]) -> std::result::Result<(), Failure> {
-        for line in lines {
-            self.line(line).map_err(|trouble| Failure {
-                number: line.number,
-                line: line.text.clone(),
-                trouble,
-            })?;
+        let failure =
+            |line: &Line, trouble| Failure { number: line.number, line: line.text.clone(), trouble };
+        let mut rest = lines;
+        while let Some(line) = rest.first() {
+            let posts: Vec<&Post> = rest.iter().map_while(Line::post).collect();
+            if posts.is_empty() {
+                self.line(line).map_err(|trouble| failure(line, trouble))?;
+            } else {
+                self.post_all(&posts).map_err(|(at, trouble)| failure(&rest[at], trouble))?;
+            }
+            rest = &rest[posts.len().max(1)..];
         }
         let number = lines.last().map_or(0, |line| line.number);
         self.end().map_err(|trouble| Failure { number, line: "the end".into(), trouble })
+    }
+
+    /// Posts of neighbouring lines, without a pause between them in which a timer of the NIC could run out.
+    fn post_all(&mut self, posts: &[&Post]) -> std::result::Result<(), (usize, Trouble)> {
+        let mut requests = Vec::new();
+        for (at, told) in posts.iter().enumerate() {
+            let request = self.request(told).map_err(|trouble| (at, trouble))?;
+            self.queues.insert(request.wr_id, (told.qp.clone(), false));
+            requests.push((&*told.qp, request));
+        }
+        self.target.post_all(requests)
     }
 
     fn line(&mut self, line: &Line) -> Result {
@@ -164,11 +180,7 @@ impl Player<'_> {
             },
             Act::Fill { piece, pattern: id } => self.target.write(&piece.place, &pattern(*id, piece.len)),
             Act::Word { place, value } => self.target.write(place, &value.to_ne_bytes()),
-            Act::Post(told) => {
-                let request = self.request(told)?;
-                self.queues.insert(request.wr_id, (told.qp.clone(), false));
-                self.target.post(&told.qp, request)
-            }
+            Act::Post(told) => self.post_all(&[told]).map_err(|(_, trouble)| trouble),
             Act::Receive { queue, wr, pieces } => {
                 let sges = pieces.iter().map(|piece| self.names.sge(piece)).collect::<Result<_>>()?;
                 self.queues.insert(*wr, (queue.clone(), true));

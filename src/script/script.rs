@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::parse;
-use crate::statement::{Act, Statement};
+use crate::statement::{Act, Post, Statement};
 
 /// A named text, of which nothing but the headings has been read.
 #[derive(Clone, Debug)]
@@ -64,6 +64,14 @@ impl Line {
     /// Whether it is about how long something takes, or about what comes of waiting.
     pub fn is_timed(&self) -> bool {
         self.statement.after.is_some() || matches!(self.statement.act, Act::Quiet | Act::Wait(_))
+    }
+
+    /// The request that it posts at once.
+    pub(crate) fn post(&self) -> Option<&Post> {
+        match &self.statement {
+            Statement { after: None, act: Act::Post(post), .. } => Some(post),
+            _ => None,
+        }
     }
 }
 

@@ -245,6 +245,14 @@ pub trait Target {
     /// Posts a request.
     fn post(&mut self, qp: &str, request: Request) -> Result<(), Trouble>;
 
+    /// Posts requests to QPs, one right behind the other. An error comes with the number of requests before it.
+    fn post_all(&mut self, requests: Vec<(&str, Request)>) -> Result<(), (usize, Trouble)> {
+        for (at, (qp, request)) in requests.into_iter().enumerate() {
+            self.post(qp, request).map_err(|trouble| (at, trouble))?;
+        }
+        Ok(())
+    }
+
     /// Posts a receive.
     fn receive(&mut self, queue: Queue<'_>, wr_id: u64, sges: Vec<Sge>) -> Result<(), Trouble>;
 

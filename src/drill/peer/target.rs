@@ -216,11 +216,26 @@ impl Target for Peer<'_> {
     }
 
     fn post(&mut self, qp: &str, request: Request) -> Result {
-        let answer = self.make(&self.post_command(qp, &request)?)?;
-        if let (Op::Bind { .. }, Some(window)) = (request.op, request.named.window)
-            && let Some(key) = self.windows_of_type_1.get_mut(&window)
-        {
-            *key = answer.number("rkey").map_err(lost)? as u32;
+        self.post_all(vec![(qp, request)]).map_err(|(_, trouble)| trouble)
+    }
+
+    fn post_all(&mut self, requests: Vec<(&str, Request)>) -> std::result::Result<(), (usize, Trouble)> {
+        let command = |(at, (qp, request)): (usize, &(&str, Request))| {
+            self.post_command(qp, request).map_err(|trouble| (at, trouble))
+        };
+        let commands: Vec<String> =
+            requests.iter().enumerate().map(command).collect::<std::result::Result<_, _>>()?;
+        self.patience = None;
+        let answers = self.behind_all_sent(|agent| agent.ask_all(&commands));
+        let answers = answers.map_err(|error| (0, unable(error)))?;
+        for (at, (answer, (_, request))) in answers.into_iter().zip(requests).enumerate() {
+            let at_this = |error| (at, unable(error));
+            let answer = answer.map_err(at_this)?;
+            if let (Op::Bind { .. }, Some(window)) = (request.op, request.named.window)
+                && let Some(key) = self.windows_of_type_1.get_mut(&window)
+            {
+                *key = answer.number("rkey").map_err(at_this)? as u32;
+            }
         }
         Ok(())
     }
