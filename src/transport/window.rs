@@ -6,7 +6,7 @@
 
 use softrnic_wire::Time;
 
-use crate::tuning::{CUT_INTERVAL, LINEAR_STEP};
+use crate::tuning::{CUT_INTERVAL, LINEAR_STEP, LOSSES_REMEMBERED, RARE_LOSS};
 
 /// The limits of a [`Window`], in bytes of packets on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +36,10 @@ pub struct Window {
     no_cut_before: Time,
     /// When the peer last acknowledged anything.
     progressed: Time,
+    /// Bytes that were acknowledged, and bytes of packets that were missing although later ones came. Both are halved now and
+    /// then.
+    acknowledged: u64,
+    missing: u64,
 }
 
 impl Window {
@@ -48,6 +52,8 @@ impl Window {
             in_flight: 0,
             no_cut_before: Time::ZERO,
             progressed: Time::ZERO,
+            acknowledged: 0,
+            missing: 0,
         }
     }
 
@@ -90,6 +96,11 @@ impl Window {
     /// `bytes` in flight were acknowledged.
     pub fn on_progress(&mut self, now: Time, bytes: u64) {
         self.progressed = now;
+        self.acknowledged += bytes;
+        if self.acknowledged >= LOSSES_REMEMBERED {
+            self.acknowledged /= 2;
+            self.missing /= 2;
+        }
         let was_full = self.in_flight * 2 >= self.limit;
         self.release(bytes);
         if was_full {
@@ -107,13 +118,25 @@ impl Window {
         self.progressed > since
     }
 
-    /// Something was lost in the network.
+    /// Much was lost in the network.
     pub fn on_loss(&mut self, now: Time) {
+        self.cut(now, self.config.min);
+    }
+
+    /// A packet of `bytes` is missing, although later ones have come. While that is rare, it says nothing of a buffer that
+    /// overflows: the initial window remains.
+    pub fn on_gap(&mut self, now: Time, bytes: u64) {
+        self.missing += bytes;
+        let is_rare = self.missing.saturating_mul(RARE_LOSS) <= self.acknowledged;
+        self.cut(now, if is_rare { self.config.initial } else { self.config.min });
+    }
+
+    fn cut(&mut self, now: Time, least: u64) {
         if now < self.no_cut_before {
             return;
         }
         self.no_cut_before = now + CUT_INTERVAL;
-        self.limit = (self.limit * 7 / 10).max(self.config.min);
+        self.limit = (self.limit * 7 / 10).max(least.min(self.limit));
         self.threshold = self.limit;
     }
 }

@@ -426,14 +426,14 @@ impl<D> Requester<D> {
         let path = self.emit(cx, now, at, from, &packet, host)?;
         progress.sent += 1;
         host.count(Counter::RetransmittedPacket);
-        if !is_probe {
-            host.count(Counter::SelectiveResend);
-            host.peer().window.on_loss(now);
-        }
         self.rtt.sent_again(from, to);
         // Losses do not come twice: what was late once is not waited for for ever.
         self.lateness -= self.lateness / LATENESS_DECAY;
         let cost = self.queue.entries[at].cost(from, to, cx.config.mtu);
+        if !is_probe {
+            host.count(Counter::SelectiveResend);
+            host.peer().window.on_gap(now, cost);
+        }
         if let Some(rate) = &mut self.rate {
             rate.sent(now, cost);
         }

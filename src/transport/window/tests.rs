@@ -1,7 +1,7 @@
 use softrnic_wire::Time;
 
 use super::{Window, WindowConfig};
-use crate::tuning::{CUT_INTERVAL, LINEAR_STEP};
+use crate::tuning::{CUT_INTERVAL, LINEAR_STEP, LOSSES_REMEMBERED, RARE_LOSS};
 
 const CONFIG: WindowConfig = WindowConfig { initial: 100_000, min: 9_000, max: 1_000_000 };
 const START: Time = Time::from_nanos(1_000_000);
@@ -109,4 +109,52 @@ fn progress_is_what_the_peer_acknowledged_after_a_time() {
     assert!(window.progressed_after(Time::ZERO));
     assert!(!window.progressed_after(START), "what came then was under way before");
     assert!(!window.progressed_after(START + CUT_INTERVAL));
+}
+
+/// A window of the maximum, of which so much was acknowledged.
+fn after_acknowledged(bytes: u64) -> Window {
+    let mut window = with_in_flight(bytes);
+    window.on_progress(START, bytes);
+    window
+}
+
+#[test]
+fn a_rare_gap_leaves_the_initial_window() {
+    let mut window = after_acknowledged(RARE_LOSS * 4096);
+    window.on_gap(START, 4096);
+    assert_eq!(window.limit(), (CONFIG.initial + RARE_LOSS * 4096) * 7 / 10, "what it has grown by is cut");
+    for event in 1..10 {
+        window.on_progress(START, RARE_LOSS * 4096);
+        window.on_gap(START + event * CUT_INTERVAL, 4096);
+    }
+    assert_eq!(window.limit(), CONFIG.initial);
+    window.on_loss(START + 10 * CUT_INTERVAL);
+    assert_eq!(window.limit(), CONFIG.initial * 7 / 10, "silence is more than a gap");
+    window.on_progress(START, RARE_LOSS * 4096);
+    window.on_gap(START + 11 * CUT_INTERVAL, 4096);
+    assert_eq!(window.limit(), CONFIG.initial * 7 / 10, "a gap does not enlarge it");
+}
+
+#[test]
+fn gaps_that_are_not_rare_cut_it_as_any_loss_does() {
+    let mut window = after_acknowledged(RARE_LOSS * 4096 - 1);
+    for event in 0..100 {
+        window.on_gap(START + event * CUT_INTERVAL, 4096);
+    }
+    assert_eq!(window.limit(), CONFIG.min);
+    let mut within_one_event = after_acknowledged(RARE_LOSS * 4096);
+    within_one_event.on_gap(START, 1);
+    within_one_event.on_gap(START, 4096);
+    within_one_event.on_progress(START, 1);
+    within_one_event.on_gap(START + CUT_INTERVAL, 1);
+    assert!(within_one_event.missing * RARE_LOSS > within_one_event.acknowledged, "each counts, whether it cuts or not");
+}
+
+#[test]
+fn what_was_acknowledged_long_ago_is_forgotten() {
+    let mut window = after_acknowledged(LOSSES_REMEMBERED - 1);
+    window.on_gap(START, 4096);
+    assert_eq!((window.acknowledged, window.missing), (LOSSES_REMEMBERED - 1, 4096));
+    window.on_progress(START, 1);
+    assert_eq!((window.acknowledged, window.missing), (LOSSES_REMEMBERED / 2, 2048));
 }
