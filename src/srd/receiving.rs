@@ -62,6 +62,9 @@ struct Partial<Q, D> {
     wqe: Option<RecvWqe<D>>,
     length: u32,
     got: u32,
+    /// Its queue pair has stopped receiving since. The rest is refused until the peer cancels the message, even if the queue
+    /// pair receives again: the parts that were taken will not come again.
+    is_void: bool,
 }
 
 /// Whether a packet is new.
@@ -212,8 +215,9 @@ impl<Q: Copy + Eq, D> Receiving<Q, D> {
                 partial
             }
             Some(partial) => {
+                let code = partial.refusal();
                 self.partial.insert(message.id, partial);
-                return Err(Code::BadStatus as u8);
+                return Err(code);
             }
             None => {
                 let wqe = host.take_receive(qp).ok_or(Code::ReceiverNotReady as u8)?;
@@ -221,7 +225,7 @@ impl<Q: Copy + Eq, D> Receiving<Q, D> {
                     host.return_receive(qp, wqe);
                     return Err(Code::ReceiveTooShort as u8);
                 }
-                Partial { qp, wqe: Some(wqe), length: part.length, got: 0 }
+                Partial { qp, wqe: Some(wqe), length: part.length, got: 0, is_void: false }
             }
         };
         if let Some(wqe) = &partial.wqe
@@ -261,16 +265,22 @@ impl<Q: Copy + Eq, D> Receiving<Q, D> {
             return Ok(());
         }
         let got = match self.partial.get(&message.id) {
-            Some(partial) if partial.qp != qp || partial.length != part.length || partial.wqe.is_some() => {
-                return Err(Code::BadStatus as u8);
+            Some(partial)
+                if partial.qp == qp
+                    && partial.length == part.length
+                    && partial.wqe.is_none()
+                    && !partial.is_void =>
+            {
+                partial.got
             }
-            Some(partial) => partial.got,
+            Some(partial) => return Err(partial.refusal()),
             None if self.partial.len() >= MAX_PARTIAL => return Err(crate::code::BUSY),
             None => 0,
         };
         let got = got.saturating_add(arrived);
         if got < part.length {
-            self.partial.insert(message.id, Partial { qp, wqe: None, length: part.length, got });
+            let partial = Partial { qp, wqe: None, length: part.length, got, is_void: false };
+            self.partial.insert(message.id, partial);
             return Ok(());
         }
         // All of it is here, but for a receive: this packet comes again then, and writes the same once more.
@@ -279,7 +289,7 @@ impl<Q: Copy + Eq, D> Receiving<Q, D> {
             false => Some(host.take_receive(qp).ok_or(Code::ReceiverNotReady as u8)?),
         };
         self.partial.remove(&message.id);
-        let partial = Partial { qp, wqe, length: part.length, got };
+        let partial = Partial { qp, wqe, length: part.length, got, is_void: false };
         host.complete_receive(qp, from, arrival(partial, headers.src_qpn, true, imm, Code::Ok));
         Ok(())
     }
@@ -304,20 +314,20 @@ impl<Q: Copy + Eq, D> Receiving<Q, D> {
 
     /// A queue pair receives nothing more. What it had taken is given back, for the queue pair to flush.
     pub fn forget_qp<H: Host<Qp = Q, Data = D>>(&mut self, qp: Q, host: &mut H) {
-        let gone = |partial: &Partial<Q, D>| partial.qp == qp;
-        if !self.partial.values().any(gone) {
-            return;
-        }
-        let partial = core::mem::take(&mut self.partial);
-        for (id, partial) in partial {
-            match partial {
-                Partial { wqe: Some(wqe), .. } if partial.qp == qp => host.return_receive(qp, wqe),
-                _ if partial.qp == qp => {}
-                _ => {
-                    self.partial.insert(id, partial);
-                }
+        for partial in self.partial.values_mut().filter(|partial| partial.qp == qp) {
+            partial.is_void = true;
+            if let Some(wqe) = partial.wqe.take() {
+                host.return_receive(qp, wqe);
             }
         }
+    }
+}
+
+impl<Q, D> Partial<Q, D> {
+    /// Why no other part of it is taken.
+    fn refusal(&self) -> u8 {
+        let why = if self.is_void { Code::BadDestination } else { Code::BadStatus };
+        why as u8
     }
 }
 

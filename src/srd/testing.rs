@@ -165,6 +165,18 @@ impl World {
         self.post(nic, ends, wr_id, verb, Data::Bytes(bytes.to_vec()), bytes.len());
     }
 
+    pub fn write_with_imm(
+        &mut self,
+        nic: usize,
+        ends: (usize, usize, usize),
+        wr_id: u64,
+        at: usize,
+        bytes: &[u8],
+    ) {
+        let verb = SrdVerb::Write(RemoteBuffer { va: at as u64, rkey: RKEY }, Some(Imm([9; 4])));
+        self.post(nic, ends, wr_id, verb, Data::Bytes(bytes.to_vec()), bytes.len());
+    }
+
     pub fn read(&mut self, nic: usize, ends: (usize, usize, usize), wr_id: u64, at: usize, length: usize) {
         self.reads.push((nic, at, length));
         let verb = SrdVerb::Read(RemoteBuffer { va: at as u64, rkey: RKEY });

@@ -181,6 +181,35 @@ fn messages_of_a_queue_pair_that_ends_end_with_it_and_the_peer_keeps_nothing() {
     }
 }
 
+/// The queue pair goes through ERR while a part of the message is under way, and receives again at once.
+#[test]
+fn a_message_whose_queue_pair_begins_anew_fails_or_arrives_whole() {
+    let mut outcomes = [0; 2];
+    for seed in 0..200 {
+        for is_write in [false, true] {
+            let mut world = World::new(seed, 2, LOSSY);
+            world.receive(1, 0, 1, 8928);
+            let (to, bytes) = ((0, 1, 0), pattern(1, 8000));
+            match is_write {
+                false => world.send(0, to, 1, &bytes),
+                true => world.write_with_imm(0, to, 1, 0, &bytes),
+            }
+            world.run_for(Duration::from_micros(10 + seed));
+            world.flush(1, 0);
+            world.receive(1, 0, 2, 8928);
+            world.run();
+            let sent = world.done(0);
+            let [Done::Sent { code, .. }] = sent[..] else { panic!("seed {seed}: {sent:?}") };
+            let whole = |done: &Done| matches!(done, Done::Received { code: Code::Ok, .. });
+            let arrived = world.done(1).iter().filter(|done| whole(done)).count();
+            assert_eq!(arrived, usize::from(code == Code::Ok), "seed {seed}, WRITE: {is_write}, {code:?}");
+            assert_eq!(world.kept(), 0, "seed {seed}");
+            outcomes[arrived] += 1;
+        }
+    }
+    assert!(!outcomes.contains(&0), "{outcomes:?}");
+}
+
 #[test]
 fn a_peer_that_is_not_there_is_given_up_and_so_is_one_that_goes() {
     let mut world = World::new(6, 2, Link::GOOD);
