@@ -587,7 +587,16 @@ impl Run {
     }
 
     fn finish(mut self) -> Seen {
-        assert!(self.owed.is_empty(), "succeeded, and did not arrive: {:?}", self.owed);
+        for end in &self.ends {
+            let lost: Vec<_> =
+                end.incoming.iter().filter(|message| self.owed.contains(&message.id)).collect();
+            assert!(
+                lost.is_empty(),
+                "succeeded, and did not arrive at {}, turns {}: {lost:?}",
+                end.qp.qpn,
+                end.turns
+            );
+        }
         for (node, span) in std::mem::take(&mut self.limbo) {
             self.world.nodes[node].arena.settle_unknown(span);
             self.give_back(node, span);

@@ -147,7 +147,10 @@ fn gaps_that_are_not_rare_cut_it_as_any_loss_does() {
     within_one_event.on_gap(START, 4096);
     within_one_event.on_progress(START, 1);
     within_one_event.on_gap(START + CUT_INTERVAL, 1);
-    assert!(within_one_event.missing * RARE_LOSS > within_one_event.acknowledged, "each counts, whether it cuts or not");
+    assert!(
+        within_one_event.missing * RARE_LOSS > within_one_event.acknowledged,
+        "each counts, whether it cuts or not"
+    );
 }
 
 #[test]

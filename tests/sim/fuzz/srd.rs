@@ -84,7 +84,7 @@ impl Scene {
         };
         let sim = SimOptions {
             sees_ip_header: options & 1 != 0,
-            transmit_buffer: if options & 2 != 0 { 4 << 10 } else { 64 << 10 },
+            transmit_buffer: if options & 2 != 0 { 16 << 10 } else { 64 << 10 },
             ..SimOptions::default()
         };
         let mut node = Node::new(&world.fabric, NIC.into(), sim, config, ARENA);
