@@ -72,10 +72,12 @@ pub(crate) const CUT_INTERVAL: Duration = Duration::from_micros(200);
 /// move 1.1 times the bytes, and QPs that share a window 0.8 times at 5 % loss; at double it is the other way round.
 pub(crate) const LINEAR_STEP: u64 = 8 << 10;
 
-/// One missing byte of so many is rare.
+/// One missing byte of so many is rare. At half and at double, goodput of simulated links differs by 2 % at most; over sockets at
+/// 1 % loss, a window that is cut further leaves in smaller batches.
 pub(crate) const RARE_LOSS: u64 = 32;
 
-/// When so many bytes were acknowledged, half of them are forgotten, and half of those that were missing.
+/// When so many bytes were acknowledged, half of them are forgotten, and half of those that were missing: about 2,000 packets,
+/// so that chance does not decide which losses are rare.
 pub(crate) const LOSSES_REMEMBERED: u64 = 8 << 20;
 
 /// How long a peer may have no receive before the application is told. Half of it tells of programs that are only slow to
