@@ -319,7 +319,8 @@ impl Lab {
             peer.look_for_crossing();
         }
         // Nobody was too slow for what never came, unless the peer has given up sending it.
-        let (nothing_came, was_slow) = (peer.nothing_came, peer.was_slow);
+        let (nothing_came, was_slow, is_turned_away) =
+            (peer.nothing_came, peer.was_slow, peer.is_turned_away);
         self.place = peer.place.calmed(self.measured);
         let first = *frames + 1;
         *frames += wire.frames;
@@ -328,7 +329,7 @@ impl Lab {
         if failure.is_some() && paused {
             self.place.allow(wire.longest_pause);
         }
-        let too_late = script.needs() == Needs::Server && wire.frames == wire.sent as u64;
+        let too_late = script.needs() == Needs::Server && (wire.frames == wire.sent as u64 || is_turned_away);
         Ok(Attempt { failure, frames: (first, *frames), held_up, too_late })
     }
 }
@@ -339,7 +340,8 @@ struct Attempt {
     frames: (u64, u64),
     /// Whether this side was held up meanwhile.
     held_up: bool,
-    /// Whether a server said nothing at all: one of a single connection was about to end when it was found to listen.
+    /// Whether a server said nothing at all, or only that it does not want the connection: one of a single connection was
+    /// about to end when it was found to listen.
     too_late: bool,
 }
 

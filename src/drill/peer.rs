@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use softrnic_script::{
     Completion, QpNumbers, QpSpec, Received, Service, State, Trouble, addressee, describe,
 };
-use softrnic_wire::{CmBody, CmIds, CmMessage, Dreq, MAD_LEN, Mad, Packet, Qpn};
+use softrnic_wire::{CmBody, CmIds, CmMessage, Dreq, MAD_LEN, Mad, Packet, Qpn, RejReason};
 
 use crate::agent::{Agent, AgentError, Answer};
 use crate::time_range::TimeRange;
@@ -70,6 +70,9 @@ pub struct Peer<'a> {
     pub was_slow: bool,
     /// Whether something did not come at all, however long it was waited for.
     pub nothing_came: bool,
+    /// Whether all that a server has said is that its application does not want the connection.
+    pub is_turned_away: bool,
+    heard_messages: bool,
     /// Whether a FLUSH is sent with the ICRC that rxe wants.
     pub rxe_flush: bool,
     repeats: Repeats,
@@ -118,6 +121,16 @@ fn dreq_ids(bytes: &[u8]) -> Option<CmIds> {
     }
 }
 
+/// Whether the server's application does not want the connection, or has ended before it could say.
+fn is_refusal(bytes: &[u8]) -> bool {
+    let Ok(packet) = Packet::parse(bytes) else { return false };
+    let refused = |message: CmMessage<'_>| match message.body() {
+        CmBody::Rej(rej) => rej.reason == RejReason::CONSUMER_DEFINED,
+        _ => false,
+    };
+    Mad::read(packet.payload).and_then(|mad| mad.cm()).is_some_and(refused)
+}
+
 /// A verb that fails at the peer means that the script cannot be played there.
 fn unable(error: AgentError) -> Trouble {
     match error {
@@ -162,6 +175,8 @@ impl<'a> Peer<'a> {
             patience: None,
             was_slow: false,
             nothing_came: false,
+            is_turned_away: false,
+            heard_messages: false,
             rxe_flush: false,
             repeats: Repeats::default(),
             late_repeat: false,
@@ -239,6 +254,11 @@ impl<'a> Peer<'a> {
         let seen = self.wire.seen.pop_front()?;
         self.in_flight = false;
         Some(seen)
+    }
+
+    fn note_message(&mut self, seen: &Seen) {
+        let is_first = !std::mem::replace(&mut self.heard_messages, true);
+        self.is_turned_away = (is_first || self.is_turned_away) && is_refusal(&seen.bytes);
     }
 
     fn received(&mut self, seen: Seen) -> Result<Received> {
@@ -332,5 +352,27 @@ impl Peer<'_> {
             spec.tos,
         );
         self.ask(&command).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use softrnic_wire::{CmInfo, Rej, Served};
+
+    use super::*;
+
+    fn rejected_for(reason: RejReason) -> Vec<u8> {
+        let ids = CmIds { local: 0, remote: 7 };
+        let rej = Rej { ids, answers: Served::REQ, reason, info: CmInfo::default() };
+        let mut mad = [0; MAD_LEN];
+        CmMessage::new(CmBody::Rej(rej), &[]).expect("a message").emit_mad(1, 0, &mut mad);
+        softrnic_script::datagram(&mad).bytes
+    }
+
+    #[test]
+    fn a_refusal_is_that_of_the_application() {
+        assert!(is_refusal(&rejected_for(RejReason::CONSUMER_DEFINED)));
+        assert!(!is_refusal(&rejected_for(RejReason::INVALID_SERVICE_ID)));
+        assert!(!is_refusal(&[]));
     }
 }

@@ -61,6 +61,7 @@ impl Target for Peer<'_> {
             return deviation("no message was sent");
         };
         self.in_flight = false;
+        self.note_message(&seen);
         match after {
             Some(_) => self.moment = TimeRange::between(seen.since, seen.at),
             None => self.moment.goes_on_until(seen.at),
@@ -71,6 +72,7 @@ impl Target for Peer<'_> {
     fn unexpected_message(&mut self) -> Result<Option<Received>> {
         self.settle()?;
         let Some(seen) = self.wire.messages.pop_front() else { return Ok(None) };
+        self.note_message(&seen);
         self.received(seen).map(Some)
     }
 
