@@ -320,7 +320,7 @@ impl Lab {
         }
         // Nobody was too slow for what never came, unless the peer has given up sending it.
         let (nothing_came, was_slow, is_turned_away) =
-            (peer.nothing_came, peer.was_slow, peer.is_turned_away);
+            (peer.nothing_came, peer.was_slow, peer.is_turned_away == Some(true));
         self.place = peer.place.calmed(self.measured);
         let first = *frames + 1;
         *frames += wire.frames;

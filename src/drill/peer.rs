@@ -70,9 +70,8 @@ pub struct Peer<'a> {
     pub was_slow: bool,
     /// Whether something did not come at all, however long it was waited for.
     pub nothing_came: bool,
-    /// Whether all that a server has said is that its application does not want the connection.
-    pub is_turned_away: bool,
-    heard_messages: bool,
+    /// Whether all that a server has said is that its application does not want the connection. Nothing, if it has said nothing.
+    pub is_turned_away: Option<bool>,
     /// Whether a FLUSH is sent with the ICRC that rxe wants.
     pub rxe_flush: bool,
     repeats: Repeats,
@@ -175,8 +174,7 @@ impl<'a> Peer<'a> {
             patience: None,
             was_slow: false,
             nothing_came: false,
-            is_turned_away: false,
-            heard_messages: false,
+            is_turned_away: None,
             rxe_flush: false,
             repeats: Repeats::default(),
             late_repeat: false,
@@ -257,8 +255,8 @@ impl<'a> Peer<'a> {
     }
 
     fn note_message(&mut self, seen: &Seen) {
-        let is_first = !std::mem::replace(&mut self.heard_messages, true);
-        self.is_turned_away = (is_first || self.is_turned_away) && is_refusal(&seen.bytes);
+        let before = self.is_turned_away.unwrap_or(true);
+        self.is_turned_away = Some(before && is_refusal(&seen.bytes));
     }
 
     fn received(&mut self, seen: Seen) -> Result<Received> {
