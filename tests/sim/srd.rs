@@ -1,5 +1,7 @@
 //! SRD beside RC on whole NICs, under loss, duplicates, reordering and damage, with queue pairs that fail and come back: each
 //! message arrives once or fails, for a reason that there is, and no byte changes but those that were asked for.
+//!
+//! Over 600 lines: what is posted, and what may come of it, is one model that knows both ends of every message.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};

@@ -34,7 +34,6 @@ struct Learnt {
     tag: u32,
     psn: u32,
     message: u32,
-    una: u32,
     /// One past the last number that the peer has used.
     next: u32,
 }
@@ -294,7 +293,7 @@ impl Scene {
             let headers = SrdPacket::parse(datagram.bytes).expect("a packet of SRD").headers;
             learnt.tag = headers.src_tag;
             if let Some(message) = headers.body.message() {
-                (learnt.psn, learnt.message, learnt.una) = (headers.psn.0, message.id, message.una.0);
+                (learnt.psn, learnt.message) = (headers.psn.0, message.id);
             }
         });
         self.world.nodes[0].cqs.values_mut().for_each(|ring| while ring.pop().is_some() {});
