@@ -250,7 +250,7 @@ impl Engine {
             hidden_ids: HiddenIds::new(),
             drops: [0; DropReason::ALL.len()],
             // 0 and 1 are special, 0xFFFFFF is multicast.
-            qp_numbers: Numbers::new(config.seed.of(Purpose::QueuePairs), qpns(&config), 2..=0xFF_FFFE),
+            qp_numbers: qp_numbers(&config),
             srq_numbers: Numbers::new(config.seed.of(Purpose::SharedReceiveQueues), ALL, 1..=ALL.last()),
             srqns: FxHashSet::default(),
             management: None,
@@ -528,17 +528,19 @@ impl Engine {
     }
 }
 
-/// The numbers that QPs may have. Those of a NIC with SRD have a slot in common, whether or not others share its address:
-/// peers see by it that they are of one NIC.
-fn qpns(config: &EngineConfig) -> Block {
-    match (config.slot, config.srd) {
+/// The numbers that QPs may have, where possible none of rxe's. Those of a NIC with SRD have a slot in common, whether or
+/// not others share its address: peers see by it that they are of one NIC.
+fn qp_numbers(config: &EngineConfig) -> Numbers {
+    let block = match (config.slot, config.srd) {
         (None, None) => ALL,
         (Some(slot), None) => Block::of(slot.qpns()),
         (slot, Some(srd)) => {
             let first = *slot.unwrap_or_default().qpns().start();
             Block::of(first..=first + ((1 << srd.number_bits) - 1))
         }
-    }
+    };
+    let first = if block.last() > Qpn::LAST_OF_RXE.get() { Qpn::LAST_OF_RXE.get() + 1 } else { 2 };
+    Numbers::new(config.seed.of(Purpose::QueuePairs), block, first..=0xFF_FFFE)
 }
 
 /// Passes what was posted to the QP, as far as the QP accepts it; returns whether there was anything. The rest waits in

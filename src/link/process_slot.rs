@@ -28,9 +28,14 @@ impl ProcessSlot {
         if number < ProcessSlot::COUNT { Some(ProcessSlot(number as u8)) } else { None }
     }
 
-    /// One of them, given a random number.
-    pub const fn of_random(random: u8) -> ProcessSlot {
-        ProcessSlot(random & ((1 << BITS) - 1))
+    /// All of them in the order in which they are given out: from a random one on, and last those with numbers that kernel
+    /// rxe has too.
+    pub fn in_turn(random: u32) -> impl Iterator<Item = ProcessSlot> {
+        let first = ProcessSlot::of(Qpn::LAST_OF_RXE).0;
+        let others = ProcessSlot::COUNT as u32 - u32::from(first);
+        let from = random % others;
+        let high = (0..others).map(move |step| ProcessSlot(first + ((from + step) % others) as u8));
+        high.chain((0..first).map(ProcessSlot))
     }
 
     /// The slot of a queue pair.
@@ -70,6 +75,8 @@ impl fmt::Display for ProcessSlot {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -85,5 +92,17 @@ mod tests {
         }
         assert_eq!(ProcessSlot::new(ProcessSlot::COUNT), None);
         assert_eq!(ProcessSlot::new(ProcessSlot::COUNT - 1).map(|last| *last.qpns().end()), Some(0xFF_FFFF));
+    }
+
+    #[test]
+    fn slots_of_low_numbers_come_last() {
+        for random in [0, 1, 59, 60, u32::MAX] {
+            let slots: Vec<ProcessSlot> = ProcessSlot::in_turn(random).collect();
+            assert_eq!(slots.iter().collect::<BTreeSet<_>>().len(), ProcessSlot::COUNT);
+            let is_high = |slot: &ProcessSlot| *slot.qpns().end() > Qpn::LAST_OF_RXE.get();
+            assert_eq!(slots.iter().take_while(|slot| is_high(slot)).count(), 60);
+        }
+        let first: BTreeSet<_> = (0..60).map(|random| ProcessSlot::in_turn(random).next()).collect();
+        assert_eq!(first.len(), 60, "any may be the first");
     }
 }

@@ -117,9 +117,9 @@ pub(super) fn open(options: &UdpOptions) -> Result<(Socket, Local, Option<Member
 }
 
 fn random_slot() -> io::Result<ProcessSlot> {
-    let mut random = [0];
+    let mut random = [0; 4];
     sys::random(&mut random)?;
-    Ok(ProcessSlot::of_random(random[0]))
+    Ok(ProcessSlot::in_turn(u32::from_ne_bytes(random)).next().expect("there are 64"))
 }
 
 /// A socket that only sends, from `sport`.

@@ -163,6 +163,8 @@ impl Qpn {
     pub const GSI: Qpn = Qpn(1);
     /// Destination of multicast datagrams.
     pub const MULTICAST: Qpn = Qpn(MASK24);
+    /// The last number of kernel rxe (`RXE_MAX_QP_INDEX`); NICs number from the bottom too. SoftRNICs have higher ones.
+    pub const LAST_OF_RXE: Qpn = Qpn(1 << 20);
 
     /// Keeps the low 24 bits of `value`.
     #[inline]

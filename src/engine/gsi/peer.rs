@@ -18,10 +18,6 @@ use softrnic_wire::{
 use crate::objects::{QpKey, QpSlot, ReceiveQueue};
 use crate::{DropReason, Engine};
 
-/// Kernel rxe has no QP above this number (`RXE_MAX_QP_INDEX`), and NICs number from the bottom too. Of the numbers of a
-/// SoftRNIC, which are random, one in 16 is not above it.
-const LAST_KERNEL_QPN: u32 = 1 << 20;
-
 /// Questions that a peer address may leave unanswered before it is asked no more.
 const MAX_UNANSWERED: u8 = 4;
 
@@ -116,7 +112,7 @@ impl Engine {
         let (attr, nic) = (slot.qp.attr(), slot.io.peer_nic.get_or_insert_default());
         let too_soon = nic.at > Time::ZERO && now < nic.at + BETWEEN_QUESTIONS;
         let may_ask = is_connected(slot.qp.service(), slot.qp.state())
-            && (attr.dest_qpn.get() > LAST_KERNEL_QPN || nic.capabilities.is_some())
+            && (attr.dest_qpn > Qpn::LAST_OF_RXE || nic.capabilities.is_some())
             && nic.asked < MAX_QUESTIONS
             && !too_soon
             && management.peer.has_room();

@@ -66,13 +66,10 @@ impl Table {
 
     /// Takes a slot if it is free, or any at random: which numbers a process has should not be known beforehand.
     pub fn take_a_slot(&mut self, wanted: Option<ProcessSlot>) -> io::Result<Option<ProcessSlot>> {
-        let mut random = [0];
+        let mut random = [0; 4];
         sys::random(&mut random)?;
-        let slots =
-            (0..ProcessSlot::COUNT).map(|number| (number + usize::from(random[0])) % ProcessSlot::COUNT);
-        for slot in
-            slots.filter_map(ProcessSlot::new).filter(|slot| wanted.is_none_or(|wanted| wanted == *slot))
-        {
+        let slots = ProcessSlot::in_turn(u32::from_ne_bytes(random));
+        for slot in slots.filter(|slot| wanted.is_none_or(|wanted| wanted == *slot)) {
             if sys::try_lock(self.file(), slot.number(), libc::F_WRLCK)? {
                 self.slot = Some(slot);
                 return Ok(self.slot);

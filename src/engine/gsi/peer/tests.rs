@@ -42,25 +42,19 @@ impl World {
         World { fabric, ends, now: Time::from_nanos(1) }
     }
 
-    /// A QP whose number a SoftRNIC may be asked about.
     fn qp(&mut self, end: usize) -> QpHandle {
         let engine = &mut self.ends[end].engine;
         let pd = engine.memory().alloc_pd().expect("a PD");
         let (cq, ..) = engine.create_cq(8, None).expect("a CQ");
-        loop {
-            let init = QpInit {
-                service: QpType::Rc,
-                pd,
-                send_cq: cq,
-                recv_cq: cq,
-                max_send_wr: 8,
-                receive: ReceiveSource::Own(8),
-            };
-            let qp = engine.create_qp(init).expect("a QP");
-            if qp.qpn.get() > LAST_KERNEL_QPN {
-                return qp;
-            }
-        }
+        let init = QpInit {
+            service: QpType::Rc,
+            pd,
+            send_cq: cq,
+            recv_cq: cq,
+            max_send_wr: 8,
+            receive: ReceiveSource::Own(8),
+        };
+        engine.create_qp(init).expect("a QP")
     }
 
     /// Connects a QP with one that has this number.
@@ -239,7 +233,7 @@ fn nothing_is_spread_unless_both_ends_have_many_paths() {
 #[test]
 fn who_has_asked_may_be_asked_whatever_its_number() {
     let mut world = World::new();
-    let (asked, low) = (world.qp(1), Qpn::new(LAST_KERNEL_QPN));
+    let (asked, low) = (world.qp(1), Qpn::LAST_OF_RXE);
     world.connect(1, asked.key, low);
     assert!(!world.ask_from(1, &asked));
     let attribute =
@@ -249,14 +243,23 @@ fn who_has_asked_may_be_asked_whatever_its_number() {
 }
 
 #[test]
+fn numbers_of_a_softrnic_are_none_of_rxe() {
+    let mut world = World::new();
+    for _ in 0..200 {
+        let qpn = world.qp(1).qpn;
+        assert!(qpn > Qpn::LAST_OF_RXE, "{qpn:?}");
+    }
+}
+
+#[test]
 fn who_numbers_from_the_bottom_is_not_asked() {
     let mut world = World::new();
     let asker = world.qp(0);
     world.connect(0, asker.key, Qpn::new(0x11));
     assert!(!world.ask(&asker));
-    world.connect_again(&asker, Qpn::new(LAST_KERNEL_QPN));
+    world.connect_again(&asker, Qpn::LAST_OF_RXE);
     assert!(!world.ask(&asker));
-    world.connect_again(&asker, Qpn::new(LAST_KERNEL_QPN + 1));
+    world.connect_again(&asker, Qpn::new(Qpn::LAST_OF_RXE.get() + 1));
     assert!(world.ask(&asker));
 }
 
