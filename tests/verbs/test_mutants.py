@@ -34,7 +34,7 @@ class Mutants(VerbsTest):
         argv = ["cc", "-O2", "-o", cls.folder / "agent", cls.folder / "agent.c", "-libverbs"]
         subprocess.run(argv, check=True, timeout=120)
 
-    def verdict(self, peer, script, fault):
+    def judge(self, peer, script, fault):
         """What drill says of a peer at this address, with this fault or with none."""
         port = free_port()
         device = f"udp:{peer}?early=off&shared=off" + (f"&planted={fault}" if fault else "")
@@ -48,7 +48,7 @@ class Mutants(VerbsTest):
                 argv = [SOFTRNIC, "drill", "--peer", peer, "--port", port, "--json", script]
                 argv += ["--captures", self.folder / peer]
                 done = subprocess.run(list(map(str, argv)), capture_output=True, text=True, timeout=120)
-                return json.loads(done.stdout)["scripts"][0]["verdict"]
+                return json.loads(done.stdout)["scripts"][0]
             finally:
                 agent.kill()
 
@@ -57,10 +57,13 @@ class Mutants(VerbsTest):
         runs = [(script, planted) for fault, script in FAULTS for planted in (None, fault)]
         # Most of the time, drill waits.
         with ThreadPoolExecutor(2 * os.cpu_count()) as pool:
-            found = pool.map(lambda number: self.verdict(f"127.9.23.{number + 1}", *runs[number]), range(len(runs)))
-            for (script, planted), verdict in zip(runs, found):
-                with self.subTest(script=script, fault=planted):
-                    self.assertEqual(verdict, "deviates" if planted else "conforms")
+            found = list(pool.map(lambda number: self.judge(f"127.9.23.{number + 1}", *runs[number]), range(len(runs))))
+        for number, ((script, planted), judged) in enumerate(zip(runs, found)):
+            # Too much has run at once for drill to tell: it is asked again, alone.
+            if judged["verdict"] == "cannot_tell":
+                judged = self.judge(f"127.9.23.{number + 1}", script, planted)
+            with self.subTest(script=script, fault=planted):
+                self.assertEqual(judged["verdict"], "deviates" if planted else "conforms", judged)
 
 
 if __name__ == "__main__":
