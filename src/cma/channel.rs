@@ -6,14 +6,18 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::error::Error;
 use super::event::Event;
 use super::id::Id;
 use super::manager::Manager;
 use super::params::IdKind;
+use super::serving::SPIN;
 use softrnic_nic::device::Process;
 use softrnic_sync::tokens;
+use softrnic_sys::pace;
+use softrnic_wire::Time;
 
 /// A queue of events. Cheap to clone.
 #[derive(Clone)]
@@ -25,6 +29,16 @@ pub struct EventChannel {
     /// A copy to wait on: another thread may close the application's while one begins to wait, and then the number is
     /// another file's.
     waited: Arc<OwnedFd>,
+    waits: Arc<Waits>,
+}
+
+/// How the last wait went. Threads that wait at the same time may overwrite each other's.
+#[derive(Default)]
+struct Waits {
+    /// It was long, so the next one blocks at once.
+    are_long: AtomicBool,
+    /// When the one that blocks now began, in nanoseconds of the manager's clock; 0 if none does.
+    since: AtomicU64,
 }
 
 impl EventChannel {
@@ -41,7 +55,14 @@ impl EventChannel {
             tokens::close(descriptor);
             return Err(Error::NoDescriptor);
         };
-        Ok(EventChannel { manager: manager.clone(), process, key, descriptor, waited: Arc::new(waited) })
+        Ok(EventChannel {
+            manager: manager.clone(),
+            process,
+            key,
+            descriptor,
+            waited: Arc::new(waited),
+            waits: Arc::default(),
+        })
     }
 
     /// The descriptor: readable while events wait. The application may switch `O_NONBLOCK` on and off.
@@ -96,11 +117,39 @@ impl EventChannel {
     /// `EAGAIN`, `EINTR` after a signal, `EIO` in a forked child.
     pub fn event(&self) -> io::Result<Event> {
         loop {
+            self.before_wait();
             self.wait()?;
             if let Some(event) = self.take() {
                 return Ok(event);
             }
         }
+    }
+
+    /// Serves the NICs before a [wait](Self::wait): if the last one was short, an event is likely to come before this
+    /// thread could sleep and wake again.
+    pub fn before_wait(&self) {
+        let Ok(state) = self.manager.lock(self.process) else { return };
+        if state.has_events(self.key) {
+            return;
+        }
+        let begun = state.now().as_nanos();
+        drop(state);
+        let may_spin = !self.waits.are_long.load(Ordering::Relaxed) && self.never_waits() == Some(false);
+        let found = may_spin && self.manager.spin(self.process, self.key);
+        self.waits.since.store(if found { 0 } else { begun }, Ordering::Relaxed);
+    }
+
+    /// Whether the application has switched `O_NONBLOCK` on.
+    fn never_waits(&self) -> Option<bool> {
+        let flags = rustix::fs::fcntl_getfl(&self.waited).ok()?;
+        Some(flags.contains(rustix::fs::OFlags::NONBLOCK))
+    }
+
+    /// A wait has ended with an event.
+    fn note_wait(&self, now: Time) {
+        let since = self.waits.since.swap(0, Ordering::Relaxed);
+        let was_long = since != 0 && now.since(Time::from_nanos(since)) >= pace::from_the_wall(SPIN);
+        self.waits.are_long.store(was_long, Ordering::Relaxed);
     }
 
     /// The first half of [`EventChannel::event`], the only one that blocks and can be cancelled: it holds no locks.
@@ -118,6 +167,7 @@ impl EventChannel {
     /// wait again. Once taken, the event counts as reported.
     pub fn take(&self) -> Option<Event> {
         let mut state = self.manager.lock(self.process).ok()?;
+        self.note_wait(state.now());
         let event = state.take(self.key)?;
         let name = |number: u32| {
             let entry = state.entry(number).ok()?;

@@ -15,10 +15,10 @@ use super::manager::Inner;
 use super::params::{ConnParams, PathRecord, UdParams};
 use super::queue::Queued;
 use super::resolve::HOPS;
+use super::serving::Serving;
 use super::state::{Entry, State};
 use softrnic_nic::device::{CmIdSnapshot, ConnectionSink};
 use softrnic_nic::verbs::AddressVector;
-use softrnic_sync::kick::Kick;
 
 /// What has happened to a device, and its index.
 pub(super) type Incoming = (usize, Happened);
@@ -36,7 +36,7 @@ pub(super) enum Happened {
 pub(super) struct Sink {
     pub device_index: usize,
     pub incoming: Sender<Incoming>,
-    pub kick: Arc<Kick>,
+    pub serving: Arc<Serving>,
     pub manager: &'static Inner,
 }
 
@@ -61,7 +61,7 @@ impl ConnectionSink for Sink {
     }
 
     fn wake(&self) {
-        self.kick.kick();
+        self.serving.wake();
     }
 
     fn identifiers(&self) -> Vec<CmIdSnapshot> {

@@ -31,6 +31,7 @@ mod queue;
 mod reach;
 mod registry;
 mod resolve;
+mod serving;
 mod shown;
 mod state;
 mod table;

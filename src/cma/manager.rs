@@ -11,10 +11,12 @@ use super::devices::Devices;
 use super::error::Error;
 use super::fork;
 use super::incoming::{Incoming, Sink};
+use super::serving::Serving;
 use super::state::{Device, State};
 use super::watch::Watch;
 use super::worker;
 use softrnic_nic::device::{ConnectionSink, Process};
+use softrnic_nic::verbs::Context;
 use softrnic_sync::kick::Kick;
 
 /// Owns the identifiers, channels and ports of a process. One per process.
@@ -33,9 +35,8 @@ pub(super) struct Inner {
 /// The thread, what wakes it, and what it is sent.
 struct Worker {
     process: Process,
-    kick: Arc<Kick>,
+    serving: Arc<Serving>,
     incoming: Sender<Incoming>,
-    watch: Watch,
     thread: Option<Thread>,
 }
 
@@ -69,11 +70,11 @@ impl Manager {
 
     /// Opens the devices that are not open yet, and starts the thread. Called without the lock.
     pub(super) fn open_devices(&self, process: Process) -> Result<(), Error> {
-        let (kick, incoming, watch) = self.inner.worker(process)?;
+        let (serving, incoming) = self.inner.worker(process)?;
         {
             let mut state = self.lock(process)?;
-            state.registry.watch = watch.clone();
-            state.lookups.watch = watch;
+            state.registry.watch = serving.watch.clone();
+            state.lookups.watch = serving.watch.clone();
         }
         for device_index in 0..self.devices.count() {
             if self.lock(process)?.devices.get(device_index).is_some_and(Option::is_some) {
@@ -90,7 +91,7 @@ impl Manager {
             let sink: Arc<dyn ConnectionSink> = Arc::new(Sink {
                 device_index,
                 incoming: incoming.clone(),
-                kick: kick.clone(),
+                serving: serving.clone(),
                 manager: self.inner,
             });
             let mut state = self.lock(process)?;
@@ -113,6 +114,17 @@ impl Manager {
     #[cfg(test)]
     pub(super) fn with_state<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
         look(&mut self.inner.lock())
+    }
+
+    /// A thread waits for an event of a channel: serves for a moment what the manager's thread would. Returns whether there
+    /// is one.
+    pub(super) fn spin(&self, process: Process, channel: u64) -> bool {
+        let Some(serving) = self.inner.serving(process) else { return false };
+        let devices: Vec<Context> = {
+            let Ok(state) = self.lock(process) else { return false };
+            state.devices.iter().flatten().map(|device| device.context.clone()).collect()
+        };
+        serving.spin(self.inner, &devices, || self.inner.lock().has_events(channel))
     }
 
     /// Tells the thread that it has something new to wait for.
@@ -142,36 +154,39 @@ impl Inner {
 
     fn wake(&self) {
         if let Some(worker) = &*self.workers() {
-            worker.kick.kick();
+            worker.serving.wake();
         }
     }
 
     /// The thread of this process, started when first needed.
-    fn worker(&'static self, process: Process) -> Result<(Arc<Kick>, Sender<Incoming>, Watch), Error> {
+    fn worker(&'static self, process: Process) -> Result<(Arc<Serving>, Sender<Incoming>), Error> {
         let mut slot = self.workers();
         if let Some(worker) = slot.as_ref().filter(|worker| worker.process == process) {
-            return Ok((worker.kick.clone(), worker.incoming.clone(), worker.watch.clone()));
+            return Ok((worker.serving.clone(), worker.incoming.clone()));
         }
-        let kick = Arc::new(Kick::new().map_err(|_| Error::NoDescriptor)?);
         let (incoming, received) = unbounded();
+        let kick = Kick::new().map_err(|_| Error::NoDescriptor)?;
         let watch = Watch::new().map_err(|_| Error::NoDescriptor)?;
-        let (own_kick, own_watch) = (kick.clone(), watch.clone());
+        let serving = Arc::new(Serving::new(kick, received, watch));
+        let own = serving.clone();
         let signals = BlockedSignals::new();
-        let thread = Thread::spawn(c"softrnic-cm", move || {
-            worker::run(self, &own_kick, &received, &own_watch);
-        });
+        let thread = Thread::spawn(c"softrnic-cm", move || worker::run(self, &own));
         drop(signals);
         let thread = Some(thread.map_err(|_| Error::NoMemory)?);
-        let worker =
-            Worker { process, kick: kick.clone(), incoming: incoming.clone(), watch: watch.clone(), thread };
-        *slot = Some(worker);
-        Ok((kick, incoming, watch))
+        *slot = Some(Worker { process, serving: serving.clone(), incoming: incoming.clone(), thread });
+        Ok((serving, incoming))
+    }
+
+    /// What the thread of this process serves, if there is one.
+    fn serving(&self, process: Process) -> Option<Arc<Serving>> {
+        let slot = self.workers();
+        slot.as_ref().filter(|worker| worker.process == process).map(|worker| worker.serving.clone())
     }
 
     fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         let Some(mut worker) = self.workers().take() else { return };
-        worker.kick.kick();
+        worker.serving.kick.kick();
         if worker.process == Process::current() {
             if let Some(thread) = worker.thread.take() {
                 thread.join();

@@ -47,6 +47,10 @@ impl Queue {
         self.tokens.add_one();
     }
 
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// The next event, for a reader with a token.
     pub fn take(&mut self) -> Option<Queued> {
         if self.void > 0 {

@@ -305,6 +305,11 @@ impl State {
         }
     }
 
+    /// Whether a channel has events.
+    pub fn has_events(&self, channel: u64) -> bool {
+        self.channels.get(&channel).is_some_and(Queue::has_events)
+    }
+
     /// The next event of a channel, for a reader with a token.
     pub fn take(&mut self, channel: u64) -> Option<Queued> {
         let event = self.channels.get_mut(&channel)?.take()?;

@@ -1,63 +1,30 @@
 //! The manager's thread: handles what happens to connections, answers clients of the registry, and keeps the deadlines.
 //! Otherwise it sleeps.
 
-use std::os::fd::AsFd;
-use std::time::Duration;
-
-use crossbeam_channel::Receiver;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use softrnic_cm::CommId;
 use softrnic_link::ProcessSlot;
-use softrnic_sys::pace;
 use softrnic_wire::Time;
 
-use super::incoming::Incoming;
 use super::manager::Inner;
 use super::registry::PeerDevice;
+use super::serving::Serving;
 use super::state::State;
-use super::watch::Watch;
-use softrnic_sync::kick::Kick;
 
-pub(super) fn run(manager: &Inner, kick: &Kick, incoming: &Receiver<Incoming>, watch: &Watch) {
-    let mut woken = Woken::default();
+pub(super) fn run(manager: &Inner, serving: &Serving) {
+    let mut is_readable = false;
     while !manager.is_stopping() {
-        let events: Vec<Incoming> = incoming.try_iter().collect();
-        // Another process may already have the address of one that has ended. The end of the old one must be handled
-        // first.
-        woken.by_descriptor |= !events.is_empty() && watch.is_ready();
-        {
-            let mut state = manager.lock();
-            if woken.by_descriptor {
-                state.lose_ended_peers();
-            }
-            for (device_index, happened) in events {
-                state.on_happened(device_index, happened);
-            }
-            if woken.by_descriptor || state.next_timer().is_some_and(|due| due <= state.now()) {
-                state.serve();
-            }
-        }
-        let sleeps = kick.prepare_sleep();
-        woken = wait(manager, kick, watch, sleeps);
-        if sleeps {
-            kick.clear(woken.by_kick);
-        }
+        serving.handle(manager, is_readable);
+        is_readable = serving.sleep(manager);
     }
 }
 
-#[derive(Default)]
-struct Woken {
-    by_kick: bool,
-    by_descriptor: bool,
-}
-
 impl State {
-    fn next_timer(&self) -> Option<Time> {
+    pub fn next_timer(&self) -> Option<Time> {
         [self.registry.next_timer(), self.lookups.next_timer()].into_iter().flatten().min()
     }
 
     /// Does what can be done now.
-    fn serve(&mut self) {
+    pub fn serve(&mut self) {
         let now = self.now();
         self.run_lookups(now);
         let mut registry = std::mem::take(&mut self.registry);
@@ -96,24 +63,4 @@ impl State {
             remote => ProcessSlot::of_comm_id(remote) == slot,
         }
     }
-}
-
-/// Waits for the kick, a descriptor or a deadline, or only checks.
-fn wait(manager: &Inner, kick: &Kick, watch: &Watch, sleeps: bool) -> Woken {
-    let until = {
-        let state = manager.lock();
-        state.next_timer().map(|until| until.since(state.now()))
-    };
-    let timeout = if sleeps { until } else { Some(Duration::ZERO) };
-    let timeout = timeout.map(pace::by_the_wall).map(|timeout| Timespec {
-        tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
-        tv_nsec: timeout.subsec_nanos().into(),
-    });
-    let kicked = kick.as_fd();
-    let mut fds = vec![PollFd::new(&kicked, PollFlags::IN)];
-    let watched = watch.descriptor();
-    fds.extend(watched.as_ref().map(|watched| PollFd::new(watched, PollFlags::IN)));
-    let _ready = poll(&mut fds, timeout.as_ref());
-    let is_ready = |at: usize| fds.get(at).is_some_and(|fd: &PollFd<'_>| !fd.revents().is_empty());
-    Woken { by_kick: is_ready(0), by_descriptor: is_ready(1) }
 }

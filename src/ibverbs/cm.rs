@@ -151,6 +151,13 @@ pub(crate) unsafe extern "C-unwind" fn softrnic_cm_write(
     let mut written = guard(call, || unsafe { write(fd, buf, count) });
     if let Written::Wait(channel, wanted) = &written {
         written = loop {
+            let begins = || {
+                channel.before_wait();
+                Ok(Written::No)
+            };
+            if let failed @ Written::Done(_) = guard(call, begins) {
+                break failed;
+            }
             if let Err(error) = channel.wait() {
                 break Written::into_c(Err(error.into()));
             }

@@ -4,6 +4,7 @@ mod accounting;
 mod addresses;
 mod connections;
 mod datagrams;
+mod serving;
 mod users;
 
 use std::net::SocketAddr;
