@@ -72,6 +72,12 @@ class Bar:
         return {None: "–", True: "PASS", False: "below"}[self.reached]
 
 
+def least_of(values):
+    """The least, if all are known."""
+    values = list(values)
+    return None if None in values else min(values)
+
+
 def bars(figures):
     """Every bar of the project, in order."""
     found = []
@@ -133,6 +139,17 @@ def bars(figures):
         note="MPI on one machine, beside what it uses there: one copy between two caches")
     bar("UCX over its own shared memory (cma), against the same", bandwidth(stream(plan.UCX_CMA), stream(plan.UCX_POSIX)),
         note="the floor of one copy by process_vm_readv")
+    busy = lambda subject, size: Name("other", subject, plan.BUSY, size)
+    tcp_busy = busy(plan.TCP, MAIN)
+    bar("WRITE 64 KiB through shared memory beside busy loops, against one TCP stream there",
+        bandwidth(busy(plan.PERFTEST_SHM, MAIN), tcp_busy), least=0.9,
+        note="two loops for each processor: whether whoever waits lets the other go on")
+    bar("the slowest of WRITE 4 KiB, 64 KiB and 1 MiB there, against the same",
+        least_of(bandwidth(busy(plan.PERFTEST_SHM, size), tcp_busy) for size in plan.BUSY_SIZES), least=0.3,
+        note="no size waits for timers")
+    bar("SEND 8 B through shared memory beside busy loops, against half a spinning UDP round trip there",
+        half_trip(latency(plan.PERFTEST_SHM, plan.BUSY), latency(plan.UDP_SPIN, plan.BUSY)), most=1.2,
+        note="the same for one message at a time")
     one_shared = other(plan.RUST_SHM, "1 QP", MAIN)
     bar("1,024 active QPs through shared memory, against one",
         bandwidth(other(plan.RUST_SHM, "1,024 QPs", MAIN), one_shared), least=0.9,

@@ -6,7 +6,7 @@ else the machine does meets all of them alike.
 
 from dataclasses import dataclass
 
-from programs import LOOPBACK
+from programs import LOOPBACK, Busy
 from subjects import Bare, Crowd, Iperf, Libfabric, Loads, Memory, Perftest, RustApi, Ucx
 
 # What a socket gets where nobody has raised net.core.rmem_max.
@@ -54,6 +54,10 @@ SENDTO = "one sendto per datagram"
 
 # Under softrnic check.
 CHECKED = "send, softrnic check"
+
+# Beside twice as many busy loops as there are processors.
+BUSY = "beside busy loops"
+BUSY_SIZES = [4 << 10, 64 << 10, 1 << 20]
 
 # Of processes and addresses: alone on one that others may share, or not; as many at each end, on one address or each on
 # its own.
@@ -205,6 +209,7 @@ class Plan:
             longer = lambda seconds, lossy=lossy: lossy.stream("write", 1 << 20, 2 * seconds)
             self.add(Name("other", PERFTEST, name, 1 << 20), longer)
         self.addresses()
+        self.beside_busy_loops()
         # Beside those without it, of the rates and the streams.
         checked = Perftest(LOOPBACK, SHARED, libraries, checked=True)
         for size in (RATE, MAIN):
@@ -214,6 +219,19 @@ class Plan:
             for name, options in (("1 QP", {}), ("1,024 QPs", {"qps": 1024}), ("8 senders", {"senders": 8})):
                 fan = lambda seconds, loads=loads, options=options: loads.fan(2 * seconds, **options)
                 self.add(Name("other", subject, name, MAIN), fan)
+
+    def beside_busy_loops(self):
+        """Shared memory, where other programs want the processors, and what the kernel's sockets do there."""
+        loops = self.tools.loops
+        # Of their own: they are slower there, and send less.
+        perftest, tcp, bare = Perftest(LOOPBACK, SHARED, self.tools.libraries), Iperf(LOOPBACK), Bare(LOOPBACK, loops)
+        for size in BUSY_SIZES:
+            # Longer: a slice of the scheduler is milliseconds.
+            write = lambda seconds, size=size: perftest.stream("write", size, 4 * seconds)
+            self.add(Name("other", PERFTEST_SHM, BUSY, size), busy(write))
+        self.add(Name("other", TCP, BUSY, MAIN), busy(lambda seconds: tcp.stream(Iperf.BLOCK, 4 * seconds)))
+        self.add(Name("latency", PERFTEST_SHM, BUSY, 8), busy(bind(perftest.latency, "send", 8)))
+        self.add(Name("latency", UDP_SPIN, BUSY, 8), busy(loop_latency(bare, "ping", 8)))
 
     def addresses(self):
         """Processes that share an address beside those that have one each, over sockets."""
@@ -246,6 +264,14 @@ class Plan:
             return found
 
         return take
+
+
+def busy(take):
+    def beside(seconds):
+        with Busy():
+            return take(seconds)
+
+    return beside
 
 
 def bind(method, *arguments):

@@ -5,6 +5,7 @@ import select
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -56,6 +57,19 @@ class Veth:
 
     def __exit__(self, *_):
         run([self.softrnic, "lab", "down", "--name", self.name])
+
+
+class Busy:
+    """Programs that want all processors, twice as many as there are, for as long as the block lasts."""
+
+    def __enter__(self):
+        loop = [sys.executable, "-c", "while True: pass"]
+        self.loops = [subprocess.Popen(loop) for _ in range(2 * len(os.sched_getaffinity(0)))]
+
+    def __exit__(self, *_):
+        for loop in self.loops:
+            loop.kill()
+            loop.wait()
 
 
 @dataclass
