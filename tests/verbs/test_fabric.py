@@ -140,10 +140,10 @@ class Pairs(FabricTest):
 class Congestion(FabricTest):
     """Three hosts send to one."""
 
-    def incast(self, switch, options=""):
+    def incast(self, switch, options="", count=60):
         """All of it must arrive; returns what the ports have counted."""
         self.up(STAR + switch)
-        words = ["ib_write_bw", "-F", "-x", "0", "-s", "65536", "-n", "60"]
+        words = ["ib_write_bw", "-F", "-x", "0", "-s", "65536", "-n", str(count)]
         servers = [self.start_server("h0", *words) for _ in range(3)]
         clients = [
             self.start([*words, "-p", port, "127.0.0.1"], run=["--device", f"fabric:net/h{number}{options}"])
@@ -151,7 +151,7 @@ class Congestion(FabricTest):
         ]
         self.ended([*clients, *(server for server, _ in servers)])
         ports = self.ports()
-        self.assertGreater(ports["s0-h0"]["tx_bytes"], 3 * 60 * 65536)
+        self.assertGreater(ports["s0-h0"]["tx_bytes"], 3 * count * 65536)
         return ports
 
     def test_a_switch_with_little_memory_loses_and_everything_arrives(self):
@@ -159,7 +159,8 @@ class Congestion(FabricTest):
         self.assertGreater(ports["s0-h0"]["dropped"], 0)
 
     def test_a_lossless_priority_is_paused_instead(self):
-        ports = self.incast('[switch]\nbuffer = "512KiB"\npfc = [0]\n')
+        # For longer than the processes take to start one after the other.
+        ports = self.incast('[switch]\nbuffer = "512KiB"\npfc = [0]\n', count=300)
         self.assertEqual(sum(port["dropped"] + port["lost_down"] for port in ports.values()), 0)
         self.assertGreater(sum(ports[f"h{host}-s0"]["pauses_received"] for host in (1, 2, 3)), 0)
 
@@ -185,18 +186,27 @@ class SlowMotion(FabricTest):
         # A packet of 4096 bytes has 16 bytes of headers and ICRC, and 66 of Ethernet, IP and UDP.
         payload = rate * 4096 / (4096 + 16 + 66)
         words = ["-F", "-x", "0"]
-        out = self.pair(["h0", "h1"], "ib_write_bw", *words, "-s", "65536", "-n", str(count), "--report_gbits", timeout=120)
+        out = self.measured("ib_write_bw", *words, "-s", "65536", "-n", str(count), "--report_gbits")
         average = float(re.search(r"(?m)^ 65536 +\d+ +[\d.]+ +([\d.]+)", out)[1])
         self.assertLess(average, 1.05 * payload, out)
         self.assertGreater(average, 0.5 * payload, out)
         for program in ("ib_write_lat", "ib_send_lat"):
-            out = self.pair(["h0", "h1"], program, *words, "-s", "2", "-n", "50", timeout=120)
+            out = self.measured(program, *words, "-s", "2", "-n", "50")
             row = re.search(r"(?m)^ 2 +50 +([\d.]+) +[\d.]+ +([\d.]+)", out)
             self.assertIsNotNone(row, out)
             fastest, typical = map(float, row.groups())
             self.assertGreater(fastest, 0.95 * delay_us, out)
             self.assertLess(fastest, 2 * delay_us, out)
             self.assertGreaterEqual(typical, fastest, out)
+
+    def measured(self, *words):
+        """What perftest prints. Before it measures it compares two clocks; where it is interrupted meanwhile it says that they
+        do not agree, and prints figures that are none."""
+        for _ in range(10):
+            out = self.pair(["h0", "h1"], *words, timeout=120)
+            if "Correlation coefficient" not in out:
+                return out
+        return self.fail(f"perftest never knows its clock\n{out}")
 
     def test_400_gigabits_and_2_microseconds(self):
         self.emulated("slow-400g", 5000, 400, 2, 400)
@@ -439,7 +449,12 @@ class Control(FabricTest):
             self.assertTrue(0 < sent["h1-s0"] * 8 / line["seconds"] < 1.05 * 200e6, line)
             self.assertEqual(sent["h2-s0"], 0)
         text = subprocess.run(show, env=self.env, capture_output=True, text=True, timeout=TIMEOUT, check=True).stdout
-        self.assertEqual(len(re.findall(r"(?m)^h1-s0 .* 0\.[12]\d+$", text)), 2, text)
+        rows = re.findall(r"(?m)^h1-s0 +\d+ +(\d+) .* ([\d.]+)$", text)
+        self.assertEqual(len(rows), 2, text)
+        for sent, rate in rows:
+            # Of a second or a little more.
+            self.assertTrue(0 < float(rate) < 1.05 * int(sent) * 8 / 1e9, text)
+            self.assertLess(float(rate), 1.05 * 0.2, text)
         server.kill()
         client.kill()
 
