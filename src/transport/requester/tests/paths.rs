@@ -81,3 +81,25 @@ fn the_peer_is_asked_when_much_is_under_way_and_less_and_less_often() {
     case.spread();
     assert_eq!(asked(case, busy, 8), 0, "the peer has agreed");
 }
+
+#[test]
+fn a_count_of_busy_round_trips_ends() {
+    let mut case = spreading();
+    case.requester.busy_round_trips = u16::MAX - 1;
+    assert_eq!(asked(case, BUSY_BYTES as u32 / MTU, 3), 0, "65,535 is no power of two");
+}
+
+/// While other paths are tried, the next question comes as soon as the one before.
+#[test]
+fn questions_about_silence_become_rare_only_after_many_where_there_are_many_paths() {
+    let doublings = |mut case: Case| {
+        [0, 1, 127, 128, 129, 130, 135, 136, 200].map(|asked| {
+            case.requester.early_resends = asked;
+            case.requester.doublings()
+        })
+    };
+    let mut many = spreading();
+    many.spread();
+    assert_eq!(doublings(many), [0, 0, 0, 0, 1, 2, 7, 7, 7]);
+    assert_eq!(doublings(spreading()), [0, 1, 127, 128, 129, 130, 135, 136, 200]);
+}
