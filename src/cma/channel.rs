@@ -130,6 +130,7 @@ impl EventChannel {
     pub fn before_wait(&self) {
         let Ok(state) = self.manager.lock(self.process) else { return };
         if state.has_events(self.key) {
+            self.waits.since.store(0, Ordering::Relaxed);
             return;
         }
         let begun = state.now().as_nanos();

@@ -35,7 +35,7 @@ const REST: Duration = Duration::from_millis(100);
 /// What wakes the manager's thread, and what it is sent.
 pub(super) struct Serving {
     pub kick: Kick,
-    pub incoming: Receiver<Incoming>,
+    incoming: Receiver<Incoming>,
     pub watch: Watch,
     /// An application has served since the thread last looked.
     by_caller: AtomicBool,

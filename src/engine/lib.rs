@@ -249,7 +249,6 @@ impl Engine {
             wakes_peers_at: Time::NEVER,
             hidden_ids: HiddenIds::new(),
             drops: [0; DropReason::ALL.len()],
-            // 0 and 1 are special, 0xFFFFFF is multicast.
             qp_numbers: qp_numbers(&config),
             srq_numbers: Numbers::new(config.seed.of(Purpose::SharedReceiveQueues), ALL, 1..=ALL.last()),
             srqns: FxHashSet::default(),
@@ -539,6 +538,7 @@ fn qp_numbers(config: &EngineConfig) -> Numbers {
             Block::of(first..=first + ((1 << srd.number_bits) - 1))
         }
     };
+    // 0 and 1 are special, 0xFFFFFF is multicast.
     let first = if block.last() > Qpn::LAST_OF_RXE.get() { Qpn::LAST_OF_RXE.get() + 1 } else { 2 };
     Numbers::new(config.seed.of(Purpose::QueuePairs), block, first..=0xFF_FFFE)
 }

@@ -28,12 +28,12 @@ impl ProcessSlot {
         if number < ProcessSlot::COUNT { Some(ProcessSlot(number as u8)) } else { None }
     }
 
-    /// All of them in the order in which they are given out: from a random one on, and last those with numbers that kernel
-    /// rxe has too.
-    pub fn in_turn(random: u32) -> impl Iterator<Item = ProcessSlot> {
+    /// All of them in the order in which they are given out: from the one with this number on, or from any if it is random,
+    /// and last those with queue pair numbers that kernel rxe has too.
+    pub fn in_turn(from: u32) -> impl Iterator<Item = ProcessSlot> {
         let first = ProcessSlot::of(Qpn::LAST_OF_RXE).0;
         let others = ProcessSlot::COUNT as u32 - u32::from(first);
-        let from = random % others;
+        let from = (from % others + others - u32::from(first)) % others;
         let high = (0..others).map(move |step| ProcessSlot(first + ((from + step) % others) as u8));
         high.chain((0..first).map(ProcessSlot))
     }
@@ -102,6 +102,8 @@ mod tests {
             let is_high = |slot: &ProcessSlot| *slot.qpns().end() > Qpn::LAST_OF_RXE.get();
             assert_eq!(slots.iter().take_while(|slot| is_high(slot)).count(), 60);
         }
+        assert_eq!(ProcessSlot::in_turn(63).next(), ProcessSlot::new(63));
+        assert_eq!(ProcessSlot::in_turn(64).next(), ProcessSlot::new(4));
         let first: BTreeSet<_> = (0..60).map(|random| ProcessSlot::in_turn(random).next()).collect();
         assert_eq!(first.len(), 60, "any may be the first");
     }

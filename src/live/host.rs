@@ -19,7 +19,7 @@ pub struct HostState {
     pub members: [Option<usize>; ProcessSlot::COUNT],
     services: HashMap<ServiceId, ProcessSlot>,
     /// The slot that the next process gets, if it is free: numbers are used again as late as possible.
-    next_slot: usize,
+    next_slot: u32,
     /// Packets that its NICs have sent and its port has not, by priority.
     pub backlog: [usize; PRIORITIES],
     /// For each priority, the slot whose turn it is.
@@ -51,11 +51,11 @@ impl HostState {
 
     /// A slot for one more process.
     pub fn take_slot(&mut self, member: usize) -> Option<ProcessSlot> {
-        let numbers = (0..ProcessSlot::COUNT).map(|step| (self.next_slot + step) % ProcessSlot::COUNT);
-        let number = numbers.into_iter().find(|&number| self.members[number].is_none())?;
-        self.members[number] = Some(member);
-        self.next_slot = number + 1;
-        ProcessSlot::new(number)
+        let is_free = |slot: &ProcessSlot| self.members[slot.number()].is_none();
+        let slot = ProcessSlot::in_turn(self.next_slot).find(is_free)?;
+        self.members[slot.number()] = Some(member);
+        self.next_slot = slot.number() as u32 + 1;
+        Some(slot)
     }
 
     /// A process has ended.
@@ -104,6 +104,8 @@ impl HostState {
 mod tests {
     use softrnic_fabric::{LinkSpec, Parts, Topology};
 
+    use softrnic_wire::Qpn;
+
     use super::*;
 
     fn host() -> HostState {
@@ -119,13 +121,14 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_used_again_as_late_as_possible() {
+    fn slots_are_used_again_as_late_as_possible_and_those_with_numbers_of_rxe_last() {
         let mut host = host();
         let first = host.take_slot(0).expect("a slot");
         host.free_slot(first);
         for member in 0..ProcessSlot::COUNT {
             let slot = host.take_slot(member).expect("a slot");
-            assert_eq!(slot == first, member == ProcessSlot::COUNT - 1);
+            assert_eq!(slot == first, member == 59, "{slot} for {member}");
+            assert_eq!(slot < ProcessSlot::of(Qpn::LAST_OF_RXE), member >= 60, "{slot} for {member}");
         }
         assert_eq!(host.take_slot(64), None);
     }
