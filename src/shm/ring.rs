@@ -40,10 +40,12 @@ const LEFT_FROM: usize = 1024;
 
 /// What has been written is shown this early, so that the peer can begin.
 const SHOWN_EARLY: u64 = 8 << 10;
-/// The record of a datagram up to this long is built in memory that only we have, and then copied into the ring. In the ring,
-/// whose lines the peer's processor has, the ICRC would have to wait for the headers to arrive there, and a peer that looks
-/// meanwhile would take away the lines again.
-const BUILT_ASIDE: usize = 256;
+/// Records of datagrams up to this long are gathered in memory that only we have, and copied into the ring together before they
+/// are shown. In the ring, whose lines the peer's processor has, each would have to wait for its lines to arrive, and a peer that
+/// looks between an ACK and the message behind it would take them away again.
+const GATHERED: usize = 256;
+/// Bytes of records that are gathered at most.
+const GATHER: usize = 512;
 
 /// The lines of short records are fetched this far ahead: by the writer, whose processor has to take them from the reader's, and
 /// by the reader. Where a line takes long to come, each of the two is half of the time of a short message.
@@ -54,6 +56,7 @@ const FETCHED: usize = 128;
 
 // One that does not fit before the end and is skipped for fits into the rest.
 const _: () = assert!(2 * record_len(MAX_DATAGRAM) + HEADROOM <= MIN_CAPACITY);
+const _: () = assert!(record_len(GATHERED) <= GATHER);
 
 pub(super) const fn record_len(datagram: usize) -> usize {
     (RECORD_HEADER + datagram).next_multiple_of(ALIGN)
@@ -115,7 +118,9 @@ pub(super) struct Rings {
     reserved: Option<(usize, usize)>,
     /// Records written, modulo 2^16.
     written: u16,
-    aside: [u8; RECORD_HEADER + BUILT_ASIDE],
+    /// Short records that are not in the ring yet, and their bytes: the last ones before `tail`.
+    gathered: [u8; GATHER],
+    gathered_len: usize,
     waits: bool,
     /// Read by us, and how far the peer knows.
     head: u64,
@@ -141,7 +146,8 @@ impl Rings {
             freed: 0,
             reserved: None,
             written: 0,
-            aside: [0; RECORD_HEADER + BUILT_ASIDE],
+            gathered: [0; GATHER],
+            gathered_len: 0,
             waits: false,
             head: 0,
             published_head: 0,
@@ -174,6 +180,10 @@ impl Rings {
             if !self.has_room(room) {
                 self.wait_for_room(room)?;
             }
+        }
+        // Only what is in a row in the ring is gathered.
+        if at == 0 || skip > 0 || len > GATHERED || self.gathered_len + need > GATHER {
+            self.put();
         }
         if skip > 0 {
             self.own.bytes_mut(at, 4).copy_from_slice(&SKIP.to_ne_bytes());
@@ -208,9 +218,10 @@ impl Rings {
     fn record(&mut self) -> Option<(&mut [u8], &mut [u8])> {
         let (at, len) = self.reserved?;
         let word = first_word(len, self.written);
-        let record = match self.aside.get_mut(..RECORD_HEADER + len) {
-            Some(aside) => aside,
-            None => self.own.bytes_mut(at, RECORD_HEADER + len),
+        let record = if len <= GATHERED {
+            &mut self.gathered[self.gathered_len..][..RECORD_HEADER + len]
+        } else {
+            self.own.bytes_mut(at, RECORD_HEADER + len)
         };
         let (header, datagram) = record.split_at_mut(RECORD_HEADER);
         header[..4].copy_from_slice(&word.to_ne_bytes());
@@ -251,16 +262,20 @@ impl Rings {
     /// The datagram that was reserved last.
     pub fn reserved(&self) -> &[u8] {
         let Some((at, len)) = self.reserved else { return &[] };
-        let record = self.aside.get(..RECORD_HEADER + len);
-        &record.unwrap_or_else(|| self.own.bytes(at, RECORD_HEADER + len))[RECORD_HEADER..]
+        let record = if len <= GATHERED {
+            &self.gathered[self.gathered_len..][..RECORD_HEADER + len]
+        } else {
+            self.own.bytes(at, RECORD_HEADER + len)
+        };
+        &record[RECORD_HEADER..]
     }
 
     /// Queues what was reserved.
     #[inline]
     pub fn commit(&mut self) {
         let Some((at, len)) = self.reserved.take() else { return };
-        if let Some(aside) = self.aside.get(..RECORD_HEADER + len) {
-            self.own.bytes_mut(at, RECORD_HEADER + len).copy_from_slice(aside);
+        if len <= GATHERED {
+            self.gathered_len += record_len(len);
             // A reader that waits for one record looks at the place of the next, whose line it would lose.
             if self.tail != self.shown {
                 self.own.fetch(at + WRITTEN_AHEAD, FETCHED);
@@ -272,6 +287,14 @@ impl Rings {
         if len > ACK_LEN && self.tail - self.shown >= SHOWN_EARLY {
             self.show();
         }
+    }
+
+    /// Copies what was gathered into the ring.
+    #[inline]
+    fn put(&mut self) {
+        let len = std::mem::take(&mut self.gathered_len);
+        let at = self.own.place(self.tail - len as u64);
+        self.own.bytes_mut(at, len).copy_from_slice(&self.gathered[..len]);
     }
 
     /// Lets the peer see what is queued, and returns the sleep from which it is to be rung.
@@ -308,6 +331,7 @@ impl Rings {
 
     /// Lets the peer see what is queued. One that sleeps does not.
     pub fn show(&mut self) {
+        self.put();
         self.own.header().show(self.tail);
         self.shown = self.tail;
     }
@@ -379,7 +403,7 @@ impl Rings {
                 return Err(Corrupt::Number);
             }
             // What has not been written yet is left to the writer.
-            if len <= BUILT_ASIDE && self.arrived - self.head >= (READ_AHEAD + FETCHED) as u64 {
+            if len <= GATHERED && self.arrived - self.head >= (READ_AHEAD + FETCHED) as u64 {
                 self.peer.fetch(at + READ_AHEAD, FETCHED);
             }
             let note = std::array::from_fn(|i| header[4 + i]);
@@ -435,7 +459,7 @@ impl Rings {
     /// takes long to come, and two at a time take no longer.
     #[inline]
     fn peer_tail(&self) -> u64 {
-        self.peer.fetch(self.peer.place(self.head), 1);
+        self.peer.fetch(self.peer.place(self.head), FETCHED);
         self.peer.header().tail()
     }
 

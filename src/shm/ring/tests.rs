@@ -41,8 +41,9 @@ fn datagrams_arrive_whole_and_in_order_whatever_their_lengths() {
         for _ in 0..5000 {
             match rng.next() % 4 {
                 0 | 1 => {
-                    let len = match rng.next() % 3 {
+                    let len = match rng.next() % 4 {
                         0 => 1 + rng.next() as usize % 64,
+                        2 => 1 + rng.next() as usize % (2 * GATHERED),
                         1 => MAX_DATAGRAM,
                         _ => 1 + rng.next() as usize % MAX_DATAGRAM,
                     };
@@ -83,6 +84,7 @@ fn a_record_that_is_not_the_next_ends_the_ring() {
         let mut buffer = [0; MAX_DATAGRAM];
         send(&mut left, 7, 40).expect("room");
         send(&mut left, 8, 40).expect("room");
+        left.put();
         left.own.bytes_mut(record_len(40), 4).copy_from_slice(&first_word(40, number).to_ne_bytes());
         left.flush();
         assert_eq!(receive(&mut right), Some((7, 40)));
@@ -297,6 +299,23 @@ fn a_ring_that_begins_again_elsewhere_is_corrupt() {
         left.own.header().show(tail);
         assert_eq!(right.look(), Err(Corrupt::Index), "{start} {tail}");
     }
+}
+
+/// The peer's processor has the lines of the ring, and each write of ours waits for them.
+#[test]
+fn short_records_enter_the_ring_together() {
+    let (mut left, mut right) = pair(MIN_CAPACITY);
+    let untouched = vec![0; GATHER];
+    let mut number = 0;
+    while left.tail as usize + record_len(40) <= GATHER {
+        send(&mut left, number, 40).expect("room");
+        number += 1;
+        assert_eq!(left.own.bytes(0, GATHER), untouched);
+    }
+    send(&mut left, number, 40).expect("room");
+    assert_ne!(left.own.bytes(0, GATHER), untouched, "there is no place for more of them");
+    left.show();
+    assert!((0..=number).all(|number| receive(&mut right) == Some((number, 40))));
 }
 
 #[test]
