@@ -34,6 +34,14 @@ need_root() {
     ((EUID == 0)) || skip "needs root"
 }
 
+# Skips the stage unless kernel rxe can run in guests here.
+need_guests() {
+    need interop qemu-system-x86_64 busybox cpio zstd gcc tshark editcap ibv_rc_pingpong ib_write_bw rping
+    need_root
+    [[ $(uname -m) == x86_64 ]] || skip "the guests are x86-64"
+    [[ -c /dev/net/tun ]] || skip "needs /dev/net/tun"
+}
+
 # Builds what the tests of programs run, for each of them: what one stage builds, the others find.
 build_programs() {
     local profile="${SOFTRNIC_TEST_PROFILE:-release}"
