@@ -176,7 +176,7 @@ class Plan:
                     self.add(Name("latency", PERFTEST_XDP, operation, size), bind(xdp.latency, operation, size))
                 over_xdp = Bare(veth, loops)
                 self.add(Name("latency", XDP_PING, "", size), loop_latency(over_xdp, "xdp-ping", size))
-                self.add(Name("latency", XDP_WIRE_PING, "", size), loop_latency(over_xdp, "xdp-ping", size, "--ack"))
+                self.add(Name("latency", XDP_WIRE_PING, "", size), loop_latency(over_xdp, "xdp-wire-ping", size))
             for subject, ucx in ucxs:
                 self.add(Name("latency", subject, "tag", size), bind(ucx.latency, size))
             self.add(Name("latency", LIBFABRIC, "msg", size), bind(libfabric.latency, size))

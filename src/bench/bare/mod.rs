@@ -15,4 +15,5 @@ pub mod wire_ping;
 pub mod xdp_ping;
 pub mod xdp_raw;
 pub mod xdp_stream;
+pub mod xdp_wire_ping;
 mod xsk;

@@ -8,7 +8,7 @@ use softrnic_wire::{
     EthHeader, FrameHeader, IPV4_LEN, IpFacts, IpHeader, MacAddr, ROCE_UDP_PORT, UDP_LEN, UdpFacts,
 };
 
-use super::frames::{ACK_LEN, facts};
+use super::frames::facts;
 use super::xsk::{self, Xsk};
 use crate::options::{Places, Timing, size};
 use crate::process::{Line, Result, pair};
@@ -24,15 +24,6 @@ pub struct XdpPingArgs {
     /// Bytes behind the UDP header; an 8-byte SEND has 24
     #[arg(long, default_value = "24", value_parser = size)]
     size: usize,
-    /// With each frame, by the same system call, one as long as the ACK that RoCEv2 demands
-    #[arg(long)]
-    ack: bool,
-}
-
-impl XdpPingArgs {
-    fn frames(&self) -> usize {
-        1 + usize::from(self.ack)
-    }
 }
 
 /// Where the two processes are, and their interfaces.
@@ -81,12 +72,10 @@ impl Station {
     }
 
     fn send(&mut self, args: &XdpPingArgs) -> Result<()> {
-        for len in [args.size, ACK_LEN].into_iter().take(args.frames()) {
-            let frame = ETH_LEN + IPV4_LEN + UDP_LEN + len;
-            let slot = self.xsk.slot(frame).ok_or("no slot is free")?;
-            self.header.emit(slot, len);
-            self.xsk.commit(frame);
-        }
+        let frame = ETH_LEN + IPV4_LEN + UDP_LEN + args.size;
+        let slot = self.xsk.slot(frame).ok_or("no slot is free")?;
+        self.header.emit(slot, args.size);
+        self.xsk.commit(frame);
         self.xsk.flush()
     }
 }
@@ -98,10 +87,7 @@ fn ask(args: &XdpPingArgs, line: &mut Line) -> Result<RoundTrips> {
     let mut sent = start;
     while sent - start < time {
         station.send(args)?;
-        let mut came = 0;
-        while came < args.frames() {
-            came += station.xsk.receive(|_| Ok(()))?;
-        }
+        while station.xsk.receive(|_| Ok(()))? == 0 {}
         let now = Instant::now();
         samples.add(now - sent);
         sent = now;
@@ -112,12 +98,11 @@ fn ask(args: &XdpPingArgs, line: &mut Line) -> Result<RoundTrips> {
 
 fn echo(args: &XdpPingArgs, mut line: Line) -> Result<()> {
     let mut station = Station::open(&args.places, args.places.places.receiver, &mut line)?;
-    let (mut came, mut empty) = (0, 0_u32);
+    let mut empty = 0_u32;
     loop {
-        came += station.xsk.receive(|_| Ok(()))?;
-        if came >= args.frames() {
+        if station.xsk.receive(|_| Ok(()))? > 0 {
             station.send(args)?;
-            (came, empty) = (0, 0);
+            empty = 0;
             continue;
         }
         empty += 1;
