@@ -22,7 +22,7 @@ LAST_WORD = "delay=0us:op=ack,drop=1%:op=rc_*_middle:dir=rx"
 # and that one then ends the process. A race of the program, in which nothing is left to do; newer ones do not have it.
 CLOSED_TOO_EARLY = (
     r"(server DISCONNECT EVENT\.\.\.\s+wait for RDMA_READ_ADV state 10|client DISCONNECT EVENT\.\.\.)\s+"
-    r"rdma_get_cm_event: Bad file descriptor\s+exit status 255$"
+    r"rdma_get_cm_event: Bad file descriptor\s+(softrnic: .*\s+)*exit status 255$"
 )
 # So that a server that listens anew has the time to.
 LATE = "delay=1s:op=cm_req"

@@ -468,8 +468,10 @@ class Control(FabricTest):
     def test_a_pause_storm_holds_everybody_up_until_it_ends(self):
         self.up(DUMBBELL + "[switch]\npfc = [0]\n")
         self.ctl("pause-storm", "h2")
-        server, port = self.start_server("h0", "ibv_rc_pingpong", "-g", "0", "-n", "50")
-        client = self.on("h2", "ibv_rc_pingpong", "-g", "0", "-n", "50", "-p", str(port), "127.0.0.1")
+        # With a timeout of 4 s: ibv_rc_pingpong gives up after half a second, and a busy machine does not end the storm by then.
+        words = ["ib_send_lat", "-F", "-x", "0", "-n", "50", "-u", "20"]
+        server, port = self.start_server("h0", *words)
+        client = self.on("h2", *words, "-p", str(port), "127.0.0.1")
         self.wait_until(lambda: self.ports()["s1-h2"]["pauses_received"], client)
         # Nothing is lost, and nothing arrives.
         self.wait_until(lambda: self.ports()["h2-s1"]["tx_frames"], client)
