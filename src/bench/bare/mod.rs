@@ -4,6 +4,7 @@ pub mod cache_line;
 mod frames;
 pub mod memory;
 pub mod ping;
+mod ping_pong;
 pub mod rate;
 pub mod raw;
 mod ring;

@@ -34,7 +34,7 @@ pub struct ShmArgs {
 }
 
 /// How the two processes wait for each other.
-#[derive(Args)]
+#[derive(Args, Clone, Copy)]
 pub struct Waiting {
     /// Yield the processor after each look in vain: for machines that have only one
     #[arg(long)]
@@ -49,7 +49,7 @@ impl Waiting {
 }
 
 /// Looks at a ring that were in vain, before one at the other process and the clock.
-pub const LOOKS: u32 = 1 << 12;
+const LOOKS: u32 = 1 << 12;
 
 pub fn run(args: &ShmArgs) -> Result<Stream> {
     let ring = Ring::map(args.slots)?;

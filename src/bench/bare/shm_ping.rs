@@ -1,17 +1,16 @@
 //! What the packets force of a ping-pong of SENDs between two processes that share memory: headers and one copy on each
 //! side. ICRCs on request. No queue pairs, no completions, no acknowledgements.
 
-use std::time::Instant;
-
 use clap::Args;
 use softrnic_wire::{Psn, UdpFacts};
 
 use super::frames::{SEND_HEADERS, emit_send, read_send};
+use super::ping_pong::{self, answer, ask};
 use super::ring::{Reader, Ring, Writer};
-use super::shm::{LOOKS, Waiting, addresses};
+use super::shm::{Waiting, addresses};
 use crate::options::{Places, Timing, size};
-use crate::process::{Line, Result, pair};
-use crate::stats::{RoundTrips, Samples};
+use crate::process::{Result, pair};
+use crate::stats::RoundTrips;
 
 /// Round trips of SENDs through rings in shared memory, both processes spinning: headers, one copy
 #[derive(Args)]
@@ -41,44 +40,20 @@ pub fn run(args: &ShmPingArgs) -> Result<RoundTrips> {
         memory: vec![7; args.size - SEND_HEADERS],
         next: Psn::ZERO,
         addresses: args.icrc.then(addresses),
+        waiting: args.waiting,
     };
     let (near, far) = (side(there, back), side(back, there));
-    pair(&args.places, |line| answer(args, far, line), |line| ask(args, near, line))
-}
-
-fn ask(args: &ShmPingArgs, mut side: Side, line: &mut Line) -> Result<RoundTrips> {
-    let mut samples = Samples::new();
-    line.hear::<1>()?;
-    let (time, start) = (args.timing.duration(), Instant::now());
-    let mut sent = start;
-    while sent - start < time {
-        side.send()?;
-        while !side.receive()? {
-            args.waiting.wait();
-        }
-        let now = Instant::now();
-        samples.add(now - sent);
-        sent = now;
-    }
-    line.stop()?;
-    Ok(samples.summary()?)
-}
-
-fn answer(args: &ShmPingArgs, mut side: Side, mut line: Line) -> Result<()> {
-    line.say(&[1])?;
-    let mut empty = 0_u32;
-    loop {
-        if side.receive()? {
-            side.send()?;
-            empty = 0;
-            continue;
-        }
-        args.waiting.wait();
-        empty += 1;
-        if empty.is_multiple_of(LOOKS) && line.stopped()? {
-            return Ok(());
-        }
-    }
+    pair(
+        &args.places,
+        |mut line| {
+            line.say(&[1])?;
+            answer(far, line)
+        },
+        |line| {
+            line.hear::<1>()?;
+            ask(near, args.timing.duration(), line)
+        },
+    )
 }
 
 struct Side {
@@ -88,9 +63,10 @@ struct Side {
     next: Psn,
     /// What ICRCs are computed for.
     addresses: Option<UdpFacts>,
+    waiting: Waiting,
 }
 
-impl Side {
+impl ping_pong::Side for Side {
     fn send(&mut self) -> Result<()> {
         let Side { writer, memory, next, addresses, .. } = self;
         let written = writer.write(SEND_HEADERS + memory.len(), |out| {
@@ -100,7 +76,6 @@ impl Side {
         if written { Ok(()) } else { Err("the ring is full".into()) }
     }
 
-    /// Whether the other's SEND has come.
     fn receive(&mut self) -> Result<bool> {
         let Side { memory, addresses, .. } = self;
         let arrived = self.reader.read(|packet| -> Result<()> {
@@ -110,5 +85,8 @@ impl Side {
             Ok(())
         });
         arrived.transpose().map(|arrived| arrived.is_some())
+    }
+    fn wait(&self) {
+        self.waiting.wait();
     }
 }

@@ -1,16 +1,15 @@
 //! What the wire forces of a ping-pong of SENDs: each side sends its SEND and the acknowledgement of the other's
 //! together, with headers and ICRC, and copies the payload. No queue pairs, no keys, no completions.
 
-use std::time::Instant;
-
 use clap::Args;
 use softrnic_wire::{Psn, UdpFacts};
 
 use super::frames::{ACK_LEN, SEND_HEADERS, emit_ack, emit_send, facts, read_ack, read_send, with_id};
+use super::ping_pong::{self, answer, ask};
 use super::socket::{Run, Socket};
 use crate::options::{Places, Timing, size};
 use crate::process::{Line, Result, pair};
-use crate::stats::{RoundTrips, Samples};
+use crate::stats::RoundTrips;
 
 /// Round trips of SENDs and their ACKs over UDP sockets, both processes spinning: headers, ICRC, one copy
 #[derive(Args)]
@@ -34,36 +33,8 @@ pub fn run(args: &WirePingArgs) -> Result<RoundTrips> {
     let Places { sender, receiver, .. } = args.places;
     pair(
         &args.places,
-        move |mut line| {
-            let mut side = Side::open(args, receiver, sender, &mut line)?;
-            let mut waits = 0_u32;
-            loop {
-                if side.receive()? {
-                    side.send()?;
-                    waits = 0;
-                    continue;
-                }
-                waits += 1;
-                if waits.is_multiple_of(1 << 12) && line.stopped()? {
-                    return Ok(());
-                }
-            }
-        },
-        move |line| {
-            let mut side = Side::open(args, sender, receiver, line)?;
-            let mut samples = Samples::new();
-            let (time, start) = (args.timing.duration(), Instant::now());
-            let mut sent = start;
-            while sent - start < time {
-                side.send()?;
-                while !side.receive()? {}
-                let now = Instant::now();
-                samples.add(now - sent);
-                sent = now;
-            }
-            line.stop()?;
-            Ok(samples.summary()?)
-        },
+        move |mut line| answer(Side::open(args, receiver, sender, &mut line)?, line),
+        move |line| ask(Side::open(args, sender, receiver, line)?, args.timing.duration(), line),
     )
 }
 
@@ -102,7 +73,9 @@ impl Side {
             came: None,
         })
     }
+}
 
+impl ping_pong::Side for Side {
     fn send(&mut self) -> Result<()> {
         let segment = SEND_HEADERS + self.memory.len();
         let (send, ack) = self.outbox.split_at_mut(segment);
@@ -117,7 +90,6 @@ impl Side {
         Ok(self.socket.send(&self.outbox, &[Run { start: 0, len, segment }])?)
     }
 
-    /// Whether the other's SEND has come.
     fn receive(&mut self) -> Result<bool> {
         let Some(received) = self.socket.receive(&mut self.inbox)? else { return Ok(false) };
         for (place, packet) in self.inbox[..received.len].chunks(received.segment).enumerate() {

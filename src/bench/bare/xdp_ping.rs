@@ -1,7 +1,6 @@
 //! Frames to and fro over AF_XDP.
 
 use std::net::Ipv4Addr;
-use std::time::Instant;
 
 use clap::Args;
 use softrnic_wire::{
@@ -9,10 +8,11 @@ use softrnic_wire::{
 };
 
 use super::frames::facts;
+use super::ping_pong::{self, answer, ask};
 use super::xsk::{self, Xsk};
 use crate::options::{Places, Timing, size};
 use crate::process::{Line, Result, pair};
-use crate::stats::{RoundTrips, Samples};
+use crate::stats::RoundTrips;
 
 /// Round trips of frames over AF_XDP, both processes spinning
 #[derive(Args)]
@@ -38,9 +38,19 @@ pub struct XdpPlaces {
 
 /// Before the IP header.
 pub const ETH_LEN: usize = 14;
+/// Before the BTH.
+pub const BELOW: usize = ETH_LEN + IPV4_LEN + UDP_LEN;
 
 pub fn run(args: &XdpPingArgs) -> Result<RoundTrips> {
-    pair(&args.places.places, |line| echo(args, line), |line| ask(args, line))
+    let Places { sender, receiver, .. } = args.places.places;
+    let side = |here, line: &mut Line| -> Result<Side> {
+        Ok(Side { station: Station::open(&args.places, here, line)?, size: args.size })
+    };
+    pair(
+        &args.places.places,
+        |mut line| answer(side(receiver, &mut line)?, line),
+        |line| ask(side(sender, line)?, args.timing.duration(), line),
+    )
 }
 
 /// One side's socket, and the headers of what it sends.
@@ -70,44 +80,23 @@ impl Station {
         };
         Ok(Station { xsk, header, back: facts(there, ROCE_UDP_PORT, here, ROCE_UDP_PORT) })
     }
-
-    fn send(&mut self, args: &XdpPingArgs) -> Result<()> {
-        let frame = ETH_LEN + IPV4_LEN + UDP_LEN + args.size;
-        let slot = self.xsk.slot(frame).ok_or("no slot is free")?;
-        self.header.emit(slot, args.size);
-        self.xsk.commit(frame);
-        self.xsk.flush()
-    }
 }
 
-fn ask(args: &XdpPingArgs, line: &mut Line) -> Result<RoundTrips> {
-    let mut station = Station::open(&args.places, args.places.places.sender, line)?;
-    let mut samples = Samples::new();
-    let (time, start) = (args.timing.duration(), Instant::now());
-    let mut sent = start;
-    while sent - start < time {
-        station.send(args)?;
-        while station.xsk.receive(|_| Ok(()))? == 0 {}
-        let now = Instant::now();
-        samples.add(now - sent);
-        sent = now;
-    }
-    line.stop()?;
-    Ok(samples.summary()?)
+struct Side {
+    station: Station,
+    size: usize,
 }
 
-fn echo(args: &XdpPingArgs, mut line: Line) -> Result<()> {
-    let mut station = Station::open(&args.places, args.places.places.receiver, &mut line)?;
-    let mut empty = 0_u32;
-    loop {
-        if station.xsk.receive(|_| Ok(()))? > 0 {
-            station.send(args)?;
-            empty = 0;
-            continue;
-        }
-        empty += 1;
-        if empty.is_multiple_of(1 << 14) && line.stopped()? {
-            return Ok(());
-        }
+impl ping_pong::Side for Side {
+    fn send(&mut self) -> Result<()> {
+        let Station { xsk, header, .. } = &mut self.station;
+        let slot = xsk.slot(BELOW + self.size).ok_or("no slot is free")?;
+        header.emit(slot, self.size);
+        xsk.commit(BELOW + self.size);
+        xsk.flush()
+    }
+
+    fn receive(&mut self) -> Result<bool> {
+        Ok(self.station.xsk.receive(|_| Ok(()))? > 0)
     }
 }

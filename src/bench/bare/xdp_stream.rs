@@ -7,7 +7,7 @@ use clap::Args;
 use softrnic_wire::{ICRC_LEN, IPV4_LEN, Psn, UDP_LEN};
 
 use super::frames::{ACK_LEN, Arrival, Cutter, Target, emit_ack, read_ack, verify_pieces};
-use super::xdp_ping::{ETH_LEN, Station, XdpPlaces};
+use super::xdp_ping::{BELOW, ETH_LEN, Station, XdpPlaces};
 use crate::options::{Timing, size};
 use crate::process::{Line, Result, cpu_time, pair};
 use crate::stats::Stream;
@@ -33,9 +33,6 @@ pub struct XdpArgs {
 pub fn run(args: &XdpArgs) -> Result<Stream> {
     pair(&args.places.places, |line| receive(args, line), |line| send(args, line))
 }
-
-/// Before the BTH.
-const BELOW: usize = ETH_LEN + IPV4_LEN + UDP_LEN;
 
 fn send(args: &XdpArgs, line: &mut Line) -> Result<Stream> {
     let mut station = Station::open(&args.places, args.places.places.sender, line)?;

@@ -1,16 +1,17 @@
 //! What the wire forces of a ping-pong of SENDs over AF_XDP: as [`super::wire_ping`], with whole frames. SEND and
 //! acknowledgement are a frame each, sent by the same system call.
 
-use std::time::Instant;
+use std::net::Ipv4Addr;
 
 use clap::Args;
-use softrnic_wire::{BTH_LEN, IPV4_LEN, Psn, UDP_LEN};
+use softrnic_wire::{BTH_LEN, Psn};
 
 use super::frames::{ACK_LEN, SEND_HEADERS, emit_ack, emit_send, read_ack, read_send, verify_pieces};
-use super::xdp_ping::{ETH_LEN, Station, XdpPlaces};
-use crate::options::{Timing, size};
+use super::ping_pong::{self, answer, ask};
+use super::xdp_ping::{BELOW, ETH_LEN, Station, XdpPlaces};
+use crate::options::{Places, Timing, size};
 use crate::process::{Line, Result, pair};
-use crate::stats::{RoundTrips, Samples};
+use crate::stats::RoundTrips;
 
 /// Round trips of SENDs and their ACKs over AF_XDP, both processes spinning: headers, ICRC, one copy
 #[derive(Args)]
@@ -24,51 +25,16 @@ pub struct XdpWirePingArgs {
     size: usize,
 }
 
-/// Before the BTH.
-const BELOW: usize = ETH_LEN + IPV4_LEN + UDP_LEN;
-
-/// Looks in vain after which a side asks whether it is over.
-const LOOKS: u32 = 1 << 14;
-
 pub fn run(args: &XdpWirePingArgs) -> Result<RoundTrips> {
     if !args.size.is_multiple_of(4) || !(SEND_HEADERS + 4..=SEND_HEADERS + 4096).contains(&args.size) {
         return Err("the size must be a multiple of four from 20 to 4112: one packet without padding".into());
     }
-    pair(&args.places.places, |line| answer(args, line), |line| ask(args, line))
-}
-
-fn ask(args: &XdpWirePingArgs, line: &mut Line) -> Result<RoundTrips> {
-    let station = Station::open(&args.places, args.places.places.sender, line)?;
-    let mut side = Side::new(args, station);
-    let mut samples = Samples::new();
-    let (time, start) = (args.timing.duration(), Instant::now());
-    let mut sent = start;
-    while sent - start < time {
-        side.send()?;
-        while !side.receive()? {}
-        let now = Instant::now();
-        samples.add(now - sent);
-        sent = now;
-    }
-    line.stop()?;
-    Ok(samples.summary()?)
-}
-
-fn answer(args: &XdpWirePingArgs, mut line: Line) -> Result<()> {
-    let station = Station::open(&args.places, args.places.places.receiver, &mut line)?;
-    let mut side = Side::new(args, station);
-    let mut empty = 0_u32;
-    loop {
-        if side.receive()? {
-            side.send()?;
-            empty = 0;
-            continue;
-        }
-        empty += 1;
-        if empty.is_multiple_of(LOOKS) && line.stopped()? {
-            return Ok(());
-        }
-    }
+    let XdpPlaces { places: Places { sender, receiver, .. }, .. } = args.places;
+    pair(
+        &args.places.places,
+        |mut line| answer(Side::open(args, receiver, &mut line)?, line),
+        |line| ask(Side::open(args, sender, line)?, args.timing.duration(), line),
+    )
 }
 
 struct Side {
@@ -80,10 +46,13 @@ struct Side {
 }
 
 impl Side {
-    fn new(args: &XdpWirePingArgs, station: Station) -> Side {
-        Side { station, memory: vec![7; args.size - SEND_HEADERS], next: Psn::ZERO, came: None }
+    fn open(args: &XdpWirePingArgs, here: Ipv4Addr, line: &mut Line) -> Result<Side> {
+        let station = Station::open(&args.places, here, line)?;
+        Ok(Side { station, memory: vec![7; args.size - SEND_HEADERS], next: Psn::ZERO, came: None })
     }
+}
 
+impl ping_pong::Side for Side {
     /// The acknowledgement of what came goes first, so that the peer has both when it has the SEND.
     fn send(&mut self) -> Result<()> {
         let Station { xsk, header, .. } = &mut self.station;
@@ -103,7 +72,6 @@ impl Side {
         xsk.flush()
     }
 
-    /// Whether the other's SEND has come.
     fn receive(&mut self) -> Result<bool> {
         let Side { station, memory, came, .. } = self;
         let back = station.back;
