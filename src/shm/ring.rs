@@ -43,9 +43,9 @@ const SHOWN_EARLY: u64 = 8 << 10;
 /// Records of datagrams up to this long are gathered in memory that only we have, and copied into the ring together before they
 /// are shown. In the ring, whose lines the peer's processor has, each would have to wait for its lines to arrive, and a peer that
 /// looks between an ACK and the message behind it would take them away again.
-const GATHERED: usize = 256;
-/// Bytes of records that are gathered at most.
-const GATHER: usize = 512;
+const SHORT: usize = 256;
+/// The bytes of records that are gathered at most.
+const MAX_GATHERED: usize = 512;
 
 /// The lines of short records are fetched this far ahead: by the writer, whose processor has to take them from the reader's, and
 /// by the reader. Where a line takes long to come, each of the two is half of the time of a short message.
@@ -56,7 +56,7 @@ const FETCHED: usize = 128;
 
 // One that does not fit before the end and is skipped for fits into the rest.
 const _: () = assert!(2 * record_len(MAX_DATAGRAM) + HEADROOM <= MIN_CAPACITY);
-const _: () = assert!(record_len(GATHERED) <= GATHER);
+const _: () = assert!(record_len(SHORT) <= MAX_GATHERED);
 
 pub(super) const fn record_len(datagram: usize) -> usize {
     (RECORD_HEADER + datagram).next_multiple_of(ALIGN)
@@ -118,8 +118,8 @@ pub(super) struct Rings {
     reserved: Option<(usize, usize)>,
     /// Records written, modulo 2^16.
     written: u16,
-    /// Short records that are not in the ring yet, and their bytes: the last ones before `tail`.
-    gathered: [u8; GATHER],
+    /// Short records that are not in the ring yet, and their bytes in all: those right before `tail`.
+    gathered: [u8; MAX_GATHERED],
     gathered_len: usize,
     waits: bool,
     /// Read by us, and how far the peer knows.
@@ -146,7 +146,7 @@ impl Rings {
             freed: 0,
             reserved: None,
             written: 0,
-            gathered: [0; GATHER],
+            gathered: [0; MAX_GATHERED],
             gathered_len: 0,
             waits: false,
             head: 0,
@@ -181,8 +181,8 @@ impl Rings {
                 self.wait_for_room(room)?;
             }
         }
-        // Only what is in a row in the ring is gathered.
-        if at == 0 || skip > 0 || len > GATHERED || self.gathered_len + need > GATHER {
+        // What is gathered is copied to one place of the ring.
+        if at == 0 || skip > 0 || len > SHORT || self.gathered_len + need > MAX_GATHERED {
             self.put();
         }
         if skip > 0 {
@@ -218,7 +218,7 @@ impl Rings {
     fn record(&mut self) -> Option<(&mut [u8], &mut [u8])> {
         let (at, len) = self.reserved?;
         let word = first_word(len, self.written);
-        let record = if len <= GATHERED {
+        let record = if len <= SHORT {
             &mut self.gathered[self.gathered_len..][..RECORD_HEADER + len]
         } else {
             self.own.bytes_mut(at, RECORD_HEADER + len)
@@ -262,19 +262,18 @@ impl Rings {
     /// The datagram that was reserved last.
     pub fn reserved(&self) -> &[u8] {
         let Some((at, len)) = self.reserved else { return &[] };
-        let record = if len <= GATHERED {
-            &self.gathered[self.gathered_len..][..RECORD_HEADER + len]
+        if len <= SHORT {
+            &self.gathered[self.gathered_len + RECORD_HEADER..][..len]
         } else {
-            self.own.bytes(at, RECORD_HEADER + len)
-        };
-        &record[RECORD_HEADER..]
+            self.own.bytes(at + RECORD_HEADER, len)
+        }
     }
 
     /// Queues what was reserved.
     #[inline]
     pub fn commit(&mut self) {
         let Some((at, len)) = self.reserved.take() else { return };
-        if len <= GATHERED {
+        if len <= SHORT {
             self.gathered_len += record_len(len);
             // A reader that waits for one record looks at the place of the next, whose line it would lose.
             if self.tail != self.shown {
@@ -403,7 +402,7 @@ impl Rings {
                 return Err(Corrupt::Number);
             }
             // What has not been written yet is left to the writer.
-            if len <= GATHERED && self.arrived - self.head >= (READ_AHEAD + FETCHED) as u64 {
+            if len <= SHORT && self.arrived - self.head >= (READ_AHEAD + FETCHED) as u64 {
                 self.peer.fetch(at + READ_AHEAD, FETCHED);
             }
             let note = std::array::from_fn(|i| header[4 + i]);

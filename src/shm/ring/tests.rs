@@ -43,8 +43,8 @@ fn datagrams_arrive_whole_and_in_order_whatever_their_lengths() {
                 0 | 1 => {
                     let len = match rng.next() % 4 {
                         0 => 1 + rng.next() as usize % 64,
-                        2 => 1 + rng.next() as usize % (2 * GATHERED),
-                        1 => MAX_DATAGRAM,
+                        1 => 1 + rng.next() as usize % (2 * SHORT),
+                        2 => MAX_DATAGRAM,
                         _ => 1 + rng.next() as usize % MAX_DATAGRAM,
                     };
                     match send(&mut left, number, len) {
@@ -305,15 +305,15 @@ fn a_ring_that_begins_again_elsewhere_is_corrupt() {
 #[test]
 fn short_records_enter_the_ring_together() {
     let (mut left, mut right) = pair(MIN_CAPACITY);
-    let untouched = vec![0; GATHER];
+    let untouched = vec![0; MAX_GATHERED];
     let mut number = 0;
-    while left.tail as usize + record_len(40) <= GATHER {
+    while left.tail as usize + record_len(40) <= MAX_GATHERED {
         send(&mut left, number, 40).expect("room");
         number += 1;
-        assert_eq!(left.own.bytes(0, GATHER), untouched);
+        assert_eq!(left.own.bytes(0, MAX_GATHERED), untouched);
     }
     send(&mut left, number, 40).expect("room");
-    assert_ne!(left.own.bytes(0, GATHER), untouched, "there is no place for more of them");
+    assert_ne!(left.own.bytes(0, MAX_GATHERED), untouched, "there is no place for more of them");
     left.show();
     assert!((0..=number).all(|number| receive(&mut right) == Some((number, 40))));
 }
