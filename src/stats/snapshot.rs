@@ -101,7 +101,7 @@ pub struct QpSnapshot {
     /// What the peer's NIC has said of its end, if it was asked and has answered.
     #[serde(default)]
     pub peer_says: Option<PeerSays>,
-    /// The peer does not answer, because its process is stopped or gets no processor.
+    /// The peer does not answer, because its process is stopped, or waits for a processor or a disk.
     #[serde(default)]
     pub peer_stopped: bool,
     /// Bytes per second that congestion control allows, if it limits the rate.

@@ -1,4 +1,5 @@
-//! Whether the process of a peer of this machine runs: a signal or a debugger may have stopped it, or it gets no processor.
+//! Whether the process of a peer of this machine runs: a signal or a debugger may have stopped it, or it waits for a
+//! processor or a disk.
 
 use std::collections::HashMap;
 use std::fs::read_dir;
@@ -13,8 +14,8 @@ const MOST: usize = 4096;
 /// Threads of a process that are looked at.
 const MOST_THREADS: usize = 64;
 
-/// A process that is ready to run and has not run for this long gets no processor. The kernel's turns are shorter where
-/// few want to run.
+/// A process that would run and has not run for this long is kept waiting. The kernel's turns are shorter where few want
+/// to run.
 const LONG_WAIT: Duration = Duration::from_millis(10);
 
 /// Looks at processes, by whatever key their peers know them. Each look takes system calls, so it is nothing for a thread
@@ -35,8 +36,8 @@ impl<K> Default for ProcessLooks<K> {
 pub enum Halt {
     /// A signal or a debugger has stopped it.
     Stopped,
-    /// It is ready to run, and others have all processors.
-    NoProcessor,
+    /// It would run, but others have all processors, or a disk is slow.
+    KeptWaiting,
 }
 
 /// A process. Its number alone may be given to another one.
@@ -60,7 +61,7 @@ struct Status {
 impl<K: Eq + Hash> ProcessLooks<K> {
     /// Why a process cannot answer. `find` says its number, if it is not known yet. `None` also if it is not found.
     ///
-    /// That a process gets no processor shows at the second look: its processor time has not changed since the first.
+    /// That a process is kept waiting shows at the second look: its processor time has not changed since the first.
     pub fn halt(&mut self, of: K, find: impl FnOnce() -> Option<i32>) -> Option<Halt> {
         let now = Instant::now();
         if let Some(process) = self.known.get_mut(&of)
@@ -87,8 +88,8 @@ impl Process {
         if is_stopped_state(status.state) {
             return Some(Halt::Stopped);
         }
-        let waits = now.duration_since(self.ran_at) >= LONG_WAIT && has_ready_thread(self.pid);
-        waits.then_some(Halt::NoProcessor)
+        let waits = now.duration_since(self.ran_at) >= LONG_WAIT && would_run(self.pid);
+        waits.then_some(Halt::KeptWaiting)
     }
 }
 
@@ -103,12 +104,12 @@ fn sees_own_namespace() -> bool {
     readlink("/proc/self", Vec::new()).is_ok_and(|shown| shown.as_bytes() == own.as_bytes())
 }
 
-/// Whether a thread of a process runs or would run if there was a processor for it.
-fn has_ready_thread(pid: i32) -> bool {
+/// Whether a thread of a process runs, or would run if there was a processor for it or a disk was faster.
+fn would_run(pid: i32) -> bool {
     let Ok(threads) = read_dir(format!("/proc/{pid}/task")) else { return false };
     threads.flatten().take(MOST_THREADS).any(|thread| {
         let path = thread.path().join("stat");
-        path.to_str().and_then(Status::read).is_some_and(|status| status.state == b'R')
+        path.to_str().and_then(Status::read).is_some_and(|status| matches!(status.state, b'R' | b'D'))
     })
 }
 
@@ -163,18 +164,18 @@ mod tests {
         let own = std::process::id() as i32;
         assert!(!is_stopped(own));
         assert!(sees_own_namespace());
-        assert!(has_ready_thread(own), "this thread");
+        assert!(would_run(own), "this thread");
     }
 
     #[test]
-    fn a_process_without_a_processor_is_ready_and_does_not_run_for_long() {
+    fn a_process_that_is_kept_waiting_would_run_and_does_not_for_long() {
         let (pid, start) = (std::process::id() as i32, Instant::now());
         let mut process = Process { pid, started: 0, ran: 5, ran_at: start };
         let status = |state, ran| Status { state, ran, started: 0 };
         let soon = start + LONG_WAIT / 2;
         assert_eq!(process.halt(&status(b'R', 5), soon), None, "it may have its turn soon");
         let later = start + LONG_WAIT;
-        assert_eq!(process.halt(&status(b'R', 5), later), Some(Halt::NoProcessor));
+        assert_eq!(process.halt(&status(b'R', 5), later), Some(Halt::KeptWaiting));
         assert_eq!(process.halt(&status(b'R', 6), later), None, "it has run");
         assert_eq!(process.halt(&status(b'R', 6), later + LONG_WAIT / 2), None);
         assert_eq!(process.halt(&status(b't', 6), later), Some(Halt::Stopped));

@@ -142,7 +142,7 @@ pub enum TransmitError {
 /// What is known of the process that a peer's QP belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PeerProcess {
-    /// A signal or a debugger has stopped it, or it gets no processor.
+    /// A signal or a debugger has stopped it, or it waits for a processor or a disk.
     Stopped,
     /// It runs or has ended, or nothing can be known of it, as behind a network.
     NotStopped,

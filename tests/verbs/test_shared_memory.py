@@ -204,7 +204,7 @@ class Breakpoint(SharedMemoryTest):
         # Of each session, the kernel makes a group, and shares out the processor among these.
         pathlib.Path(f"/proc/{others.pid}/autogroup").write_text("-20")
         pathlib.Path(f"/proc/{server.pid}/autogroup").write_text("19")
-        self.wait_until(lambda: "its process gets no processor" in client.output(), client)
+        self.wait_until(lambda: "its process waits for a processor or a disk" in client.output(), client)
         time.sleep(3)
         self.assertIsNone(client.process.poll(), client.output())
         others.kill()

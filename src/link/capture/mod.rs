@@ -46,8 +46,10 @@ use frame::{Given, Meta, kept_of};
 pub use port::CapturePort;
 use queue::{Interface, Queue};
 
-/// How soon a paused link is to be asked again.
+/// How soon a paused link is to be asked again, at first. The longer the pause, the longer the interval: whoever asks
+/// takes processor time, which the writer may be waiting for.
 const RETRY: Duration = Duration::from_micros(200);
+const LONGEST_RETRY: Duration = Duration::from_millis(5);
 
 /// What happens while the writer cannot keep up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -164,7 +166,7 @@ impl Capture {
             keeps: self.file.options.snap_len.map_or(usize::MAX, |snap_len| kept_of(snap_len as usize)),
             pending: None,
             notes: None,
-            paused_until: None,
+            pause: None,
         }
     }
 
@@ -212,8 +214,15 @@ pub struct CaptureLink<L> {
     pending: Option<(IpHeader, u16)>,
     /// What the faults above do.
     notes: Option<FaultNotes>,
-    /// The queue was full when something was to be sent or received: when to look again.
-    paused_until: Option<Time>,
+    pause: Option<Pause>,
+}
+
+/// The queue was full when something was to be sent or received.
+#[derive(Clone, Copy)]
+struct Pause {
+    since: Time,
+    /// When to look again.
+    until: Time,
 }
 
 impl<L: Link> CaptureLink<L> {
@@ -237,10 +246,12 @@ impl<L: Link> CaptureLink<L> {
     #[inline]
     fn may_pass(&mut self, now: Time) -> bool {
         if self.capture.file.queue.is_full() && !self.waits() {
-            self.paused_until = Some(now + RETRY);
+            let since = self.pause.map_or(now, |pause| pause.since);
+            let retry = (now.since(since) / 4).clamp(RETRY, LONGEST_RETRY);
+            self.pause = Some(Pause { since, until: now + retry });
             return false;
         }
-        self.paused_until = None;
+        self.pause = None;
         true
     }
 
@@ -309,7 +320,7 @@ impl<L: Link> Link for CaptureLink<L> {
     }
 
     fn is_blocked(&self) -> bool {
-        self.inner.is_blocked() || self.paused_until.is_some()
+        self.inner.is_blocked() || self.pause.is_some()
     }
 
     fn receive(&mut self, now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
@@ -343,11 +354,11 @@ impl<L: Link> Link for CaptureLink<L> {
 
     fn poll_timeout(&self) -> Option<Time> {
         // What is due below cannot be done any sooner.
-        self.paused_until.or_else(|| self.inner.poll_timeout())
+        self.pause.map(|pause| pause.until).or_else(|| self.inner.poll_timeout())
     }
 
     fn watch(&mut self, sleeper: Sleeper) -> bool {
-        if self.paused_until.is_some() {
+        if self.pause.is_some() {
             // Nobody is to wake for what cannot be received.
             self.inner.watch(Sleeper::Nobody);
             return false;

@@ -1,11 +1,13 @@
 //! The queue between the data path and the writer.
 //!
-//! Two buffers change places: the data path appends to one while the writer empties the other. The lock
-//! is held for a copy or for the exchange, never while a file is written.
+//! What waits is in batches. The data path appends to the last of them while the writer empties the first, so that there is
+//! room again as soon as the writer has emptied one: a link that pauses for longer than its peers wait loses its
+//! connections. The lock is held for a copy or while batches change hands, never while a file is written.
 //!
 //! The queue never refuses a datagram that has passed, unless it is allowed to lose some. It says when it is full, and
 //! whoever fills it then stops: what one call brings at most after that fits in [`SLACK`].
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
@@ -14,6 +16,9 @@ use super::frame::Meta;
 
 /// How long the writer lets datagrams gather after the first, so that it wakes rarely.
 const GATHER: Duration = Duration::from_millis(2);
+
+/// Batches in a full queue.
+const BATCHES: usize = 16;
 
 /// Bytes that may come on top of a full queue without an allocation: 256 datagrams of 4 KiB, which one call receives.
 const SLACK: usize = 1 << 20;
@@ -40,7 +45,7 @@ pub(super) struct Record {
     pub(super) lost_before: u64,
 }
 
-/// What passed between two exchanges.
+/// What the writer takes at once.
 pub(super) struct Batch {
     pub(super) records: Vec<Record>,
     pub(super) bytes: Vec<u8>,
@@ -91,9 +96,10 @@ pub(super) struct Queue {
     work: Condvar,
     /// Those who want something written wait for it.
     progress: Condvar,
-    capacity: usize,
+    /// Bytes of a batch that is to be written.
+    batch_bytes: usize,
     loses: bool,
-    /// What the lock would say, for the data path to ask without it. Changed under the lock.
+    /// Whether the state [is full](State::is_full), for the data path to ask without the lock. Changed under it.
     full: AtomicBool,
     /// Counts what the writer has handed to the system, so that slow can be told from stuck.
     writes: AtomicU64,
@@ -102,9 +108,11 @@ pub(super) struct Queue {
 
 struct State {
     filling: Batch,
-    spare: Option<Batch>,
+    /// Batches of full size, oldest first.
+    filled: VecDeque<Batch>,
+    spare: Vec<Batch>,
     interfaces: u32,
-    /// Exchanges that somebody waits for, and those that are in the file.
+    /// Batches that somebody waits for, those that the writer has taken, and those that are in the file.
     wanted: u64,
     taken: u64,
     written: u64,
@@ -113,12 +121,31 @@ struct State {
     error: Option<String>,
 }
 
+impl State {
+    /// Passes on what has been filled, if it has the size of a batch and another one is free.
+    fn pass_on(&mut self, batch_bytes: usize) -> bool {
+        let is_filled = self.filling.reaches(batch_bytes);
+        if is_filled && let Some(empty) = self.spare.pop() {
+            self.filled.push_back(std::mem::replace(&mut self.filling, empty));
+        }
+        is_filled
+    }
+
+    fn is_full(&self, batch_bytes: usize) -> bool {
+        self.spare.is_empty() && self.filling.reaches(batch_bytes)
+    }
+}
+
 impl Queue {
     /// A queue that is full with `capacity` bytes. If it `loses`, what comes then is lost.
     pub(super) fn new(capacity: usize, loses: bool) -> Queue {
+        let batch_bytes = capacity / BATCHES;
+        // One more is being written.
+        let mut spare: Vec<Batch> = (0..=BATCHES).map(|_| Batch::with_capacity(batch_bytes)).collect();
         let state = State {
-            filling: Batch::with_capacity(capacity),
-            spare: Some(Batch::with_capacity(capacity)),
+            filling: spare.remove(0),
+            filled: VecDeque::with_capacity(BATCHES),
+            spare,
             interfaces: 0,
             wanted: 0,
             taken: 0,
@@ -131,7 +158,7 @@ impl Queue {
             state: Mutex::new(state),
             work: Condvar::new(),
             progress: Condvar::new(),
-            capacity,
+            batch_bytes,
             loses,
             full: AtomicBool::new(false),
             writes: AtomicU64::new(0),
@@ -170,21 +197,19 @@ impl Queue {
     /// Appends the first bytes of a datagram; false if it is lost to the file.
     pub(super) fn push(&self, meta: Meta, kept: &[u8], note: Option<Arc<str>>, lost_before: u64) -> bool {
         let mut state = self.lock();
-        if state.stopping || state.error.is_some() || (self.loses && state.filling.reaches(self.capacity)) {
+        if state.stopping || state.error.is_some() || (self.loses && state.is_full(self.batch_bytes)) {
             return false;
         }
+        let is_first = state.filling.is_empty() && state.filled.is_empty();
         let filling = &mut state.filling;
-        let half = self.capacity / 2;
-        let first = filling.is_empty();
-        let was_half_full = filling.reaches(half);
         filling.bytes.extend_from_slice(kept);
         filling.records.push(Record { meta, kept: kept.len(), note, lost_before });
-        let is_half_full = filling.reaches(half);
-        if filling.reaches(self.capacity) {
+        let is_filled = state.pass_on(self.batch_bytes);
+        if state.is_full(self.batch_bytes) {
             self.full.store(true, Ordering::Relaxed);
         }
         drop(state);
-        if first || (is_half_full && !was_half_full) {
+        if is_first || is_filled {
             self.work.notify_one();
         }
         true
@@ -193,8 +218,7 @@ impl Queue {
     /// Waits until what was pushed so far is in the file.
     pub(super) fn flush(&self, timeout: Duration) -> bool {
         let mut state = self.lock();
-        // The exchange after the last one takes what is waiting now.
-        let goal = state.taken + 1;
+        let goal = state.taken + state.filled.len() as u64 + 1;
         state.wanted = state.wanted.max(goal);
         self.work.notify_one();
         let waiting = |state: &mut State| state.written < goal && !state.finished && state.error.is_none();
@@ -238,22 +262,33 @@ impl Queue {
         let mut state = self.lock();
         if let Some(mut done) = done {
             done.clear();
-            state.spare = Some(done);
+            state.spare.push(done);
             state.written = state.taken;
-            self.progress.notify_all();
+            self.make_room(&mut state);
         }
-        let idle = |s: &mut State| s.filling.is_empty() && s.wanted <= s.taken && !s.stopping;
+        let idle =
+            |s: &mut State| s.filled.is_empty() && s.filling.is_empty() && s.wanted <= s.taken && !s.stopping;
         state = self.work.wait_while(state, idle).unwrap_or_else(|e| e.into_inner());
-        let half = self.capacity / 2;
-        let gather = |s: &mut State| s.wanted <= s.taken && !s.stopping && !s.filling.reaches(half);
+        let gather = |s: &mut State| s.filled.is_empty() && s.wanted <= s.taken && !s.stopping;
         let gathered = self.work.wait_timeout_while(state, GATHER, gather);
         state = gathered.unwrap_or_else(|e| e.into_inner()).0;
         state.taken += 1;
-        let empty = state.spare.take().unwrap_or_else(|| Batch::with_capacity(self.capacity));
-        let batch = std::mem::replace(&mut state.filling, empty);
+        let is_last = state.stopping && state.filled.is_empty();
+        let batch = match state.filled.pop_front() {
+            Some(batch) => batch,
+            None => {
+                let empty = state.spare.pop().unwrap_or_else(|| Batch::with_capacity(self.batch_bytes));
+                std::mem::replace(&mut state.filling, empty)
+            }
+        };
+        if is_last { Work::Finish(batch) } else { Work::Write(batch) }
+    }
+
+    /// A batch is free.
+    fn make_room(&self, state: &mut State) {
+        state.pass_on(self.batch_bytes);
         self.full.store(false, Ordering::Relaxed);
         self.progress.notify_all();
-        if state.stopping { Work::Finish(batch) } else { Work::Write(batch) }
     }
 
     /// For the writer: the system has taken something.

@@ -11,6 +11,7 @@ use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
 use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption;
 use pcap_file::pcapng::blocks::interface_statistics::InterfaceStatisticsOption;
 use pcap_file::pcapng::{Block, PcapNgReader};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use softrnic_wire::{Frame, MacAddr, Packet};
 
 use super::*;
@@ -403,22 +404,8 @@ fn while_the_file_cannot_keep_up_the_link_pauses_and_nothing_is_lost() {
     let (a, mut b) = sim_pair(SimOptions { transmit_buffer: usize::MAX, ..SimOptions::default() });
     let mut a = capture.wrap(a, "softrnic0");
     let to_b = flow(ip(1), ip(2));
-    let mut sent = 0;
-    // Nobody reads: the pipe fills, then the batch that is being written, then the queue.
     let mut now = NOW;
-    let mut attempts = 0;
-    while attempts < 100 {
-        match send(&mut a, now, &to_b, sent, 4096) {
-            Ok(()) => (sent, attempts) = (sent + 1, 0),
-            Err(error) => {
-                assert_eq!(error, TxError::Full);
-                // The writer may just be taking the batch.
-                std::thread::yield_now();
-                attempts += 1;
-            }
-        }
-        assert!(sent < 10_000);
-    }
+    let mut sent = fill(&mut a, &to_b, &pipe);
     a.flush(now);
     assert!(a.is_blocked());
     send(&mut b, now, &flow(ip(2), ip(1)), 7, 64).unwrap();
@@ -449,6 +436,71 @@ fn while_the_file_cannot_keep_up_the_link_pauses_and_nothing_is_lost() {
     let (out, into): (Vec<_>, Vec<_>) = contents.packets.iter().partition(|p| p.is_outbound());
     assert_eq!(out.iter().map(|p| p.psn()).collect::<Vec<_>>(), (0..last).collect::<Vec<_>>());
     assert_eq!(into.iter().map(|p| p.psn()).collect::<Vec<_>>(), [7]);
+}
+
+/// Sends until nothing passes any more, because nobody reads: the pipe fills, then the batch that is being written, then
+/// the queue. Returns the next PSN.
+fn fill(link: &mut impl Link, to: &Flow, pipe: &TempFile) -> u32 {
+    let writer = File::options().write(true).open(&pipe.0).unwrap();
+    let mut sent = 0;
+    loop {
+        let mut room = [PollFd::new(&writer, PollFlags::OUT)];
+        let is_pipe_full = rustix::event::poll(&mut room, Some(&Timespec::default())).unwrap() == 0;
+        match send(link, NOW, to, sent, 4096) {
+            Ok(()) => sent += 1,
+            Err(error) => {
+                assert_eq!(error, TxError::Full);
+                if is_pipe_full {
+                    return sent;
+                }
+                std::thread::yield_now();
+            }
+        }
+        assert!(sent < 10_000);
+    }
+}
+
+/// Peers give up on a NIC that is silent for too long, however much of the queue the file takes meanwhile.
+#[test]
+fn a_paused_link_goes_on_when_a_part_of_the_queue_is_written() {
+    const QUEUE: usize = 4 << 20;
+    let (pipe, mut reader) = pipe();
+    let options = CaptureOptions { queue_bytes: QUEUE, epoch: Some(EPOCH), ..CaptureOptions::default() };
+    let capture = Capture::create(&pipe.0, options).unwrap();
+    let (a, _b) = sim_pair(SimOptions { transmit_buffer: usize::MAX, ..SimOptions::default() });
+    let mut a = capture.wrap(a, "softrnic0");
+    let to_b = flow(ip(1), ip(2));
+    let sent = fill(&mut a, &to_b, &pipe);
+    let (deadline, mut read) = (Instant::now() + FLUSH_TIMEOUT, vec![0; QUEUE / 4]);
+    io::Read::read_exact(&mut reader, &mut read).unwrap();
+    while send(&mut a, NOW, &to_b, sent, 4096).is_err() {
+        assert!(Instant::now() < deadline, "a quarter of the queue is written");
+        std::thread::yield_now();
+    }
+    let reading = std::thread::spawn(move || io::copy(&mut reader, &mut io::sink()));
+    drop((a, capture));
+    reading.join().unwrap().unwrap();
+}
+
+#[test]
+fn while_the_link_is_paused_it_is_asked_ever_less_often() {
+    let (pipe, mut reader) = pipe();
+    let options = CaptureOptions { queue_bytes: 64 << 10, epoch: Some(EPOCH), ..CaptureOptions::default() };
+    let capture = Capture::create(&pipe.0, options).unwrap();
+    let (a, _b) = sim_pair(SimOptions { transmit_buffer: usize::MAX, ..SimOptions::default() });
+    let mut a = capture.wrap(a, "softrnic0");
+    fill(&mut a, &flow(ip(1), ip(2)), &pipe);
+    let (mut now, mut looks) = (NOW, 0);
+    while now < NOW + Duration::from_millis(500) {
+        assert_eq!(a.receive(now, 64, &mut |_| ()), Overrun::Paused);
+        let next = a.poll_timeout().unwrap();
+        assert!(next > now && next <= now + LONGEST_RETRY);
+        (now, looks) = (next, looks + 1);
+    }
+    assert!((100..150).contains(&looks), "{looks}");
+    let reading = std::thread::spawn(move || io::copy(&mut reader, &mut io::sink()));
+    drop((a, capture));
+    reading.join().unwrap().unwrap();
 }
 
 #[test]

@@ -374,7 +374,7 @@ impl Nic {
             if is_news {
                 let what = match halt {
                     Some(Halt::Stopped) => "its process is stopped",
-                    Some(Halt::NoProcessor) => "its process gets no processor",
+                    Some(Halt::KeptWaiting) => "its process waits for a processor or a disk",
                     None => "its process has continued",
                 };
                 tracing::info!(device = self.name, peer = %address, %slot, what);
