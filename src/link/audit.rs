@@ -20,7 +20,7 @@ pub struct FrameAudit {
     pub tx_slots: u64,
     /// Free.
     pub tx_free: u64,
-    /// Reserved, not committed.
+    /// Reserved, not committed. If it never is, such as what a fault drops, the next packet has it.
     pub tx_reserved: u64,
     /// Being sent to ourselves.
     pub tx_own: u64,
@@ -47,8 +47,24 @@ impl FrameAudit {
             && self.tx_descs == self.tx_descs_ring + self.tx_descs_kernel + self.tx_descs_completed
     }
 
-    /// Whether also nothing is being sent or held by us.
+    /// Whether also nothing is being sent or received.
     pub fn is_quiet(&self) -> bool {
-        self.is_exact() && self.tx_free == self.tx_slots && self.rx_held == 0 && self.rx_ring == 0
+        self.is_exact()
+            && self.tx_free + self.tx_reserved == self.tx_slots
+            && self.rx_held == 0
+            && self.rx_ring == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_abandoned_slot_is_not_on_its_way() {
+        let audit = FrameAudit { tx_slots: 512, tx_free: 511, tx_reserved: 1, ..FrameAudit::default() };
+        assert!(audit.is_quiet());
+        assert!(!FrameAudit { tx_reserved: 0, ..audit }.is_exact(), "it is nowhere");
+        assert!(!FrameAudit { tx_reserved: 0, tx_own: 1, ..audit }.is_quiet());
     }
 }
