@@ -108,6 +108,12 @@ pub struct Topology {
     names: BTreeMap<String, NodeId>,
 }
 
+/// Hosts and switches of a network. Each switch has a next hop for each host.
+const MOST_NODES: usize = 1 << 14;
+const MOST_LINKS: usize = 1 << 18;
+/// A port's place in its node has 16 bits.
+const MOST_PORTS: usize = 1 << 16;
+
 /// What is wrong with a topology.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -122,6 +128,12 @@ pub enum TopologyError {
     NoRate(String, String),
     /// A probability is not between 0 and 1.
     NotAProbability(String, String),
+    /// There are more hosts and switches than a network can have.
+    TooManyNodes,
+    /// There are more links than a network can have.
+    TooManyLinks,
+    /// A node has more links than one can have.
+    TooManyPorts(String),
     /// A host has no link.
     HostWithoutLink(String),
     /// No path leads from one host to another.
@@ -147,6 +159,13 @@ impl fmt::Display for TopologyError {
             TopologyError::NotAProbability(a, b) => {
                 write!(f, "the link between {a} and {b} has an error rate that is not between 0 and 1")
             }
+            TopologyError::TooManyNodes => {
+                write!(f, "there are more than {MOST_NODES} hosts and switches, and no more fit")
+            }
+            TopologyError::TooManyLinks => {
+                write!(f, "there are more than {MOST_LINKS} links, and no more fit")
+            }
+            TopologyError::TooManyPorts(name) => write!(f, "{name} has more than {MOST_PORTS} links"),
             TopologyError::HostWithoutLink(name) => write!(f, "host {name} has no link"),
             TopologyError::Disconnected(a, b) => write!(f, "no path leads from {a} to {b}"),
             TopologyError::BufferTooSmall { switch, buffer, needed } => write!(
@@ -168,7 +187,7 @@ impl Topology {
     /// Adds a host.
     ///
     /// # Errors
-    /// The name is taken.
+    /// The name is taken, or there are too many nodes.
     pub fn add_host(&mut self, name: &str, config: HostConfig) -> Result<Host, TopologyError> {
         let node = self.add(name, NodeKind::Host(config))?;
         self.hosts.push(node);
@@ -178,7 +197,7 @@ impl Topology {
     /// Adds a switch.
     ///
     /// # Errors
-    /// The name is taken.
+    /// The name is taken, or there are too many nodes.
     pub fn add_switch(&mut self, name: &str, config: SwitchConfig) -> Result<NodeId, TopologyError> {
         self.add(name, NodeKind::Switch(Box::new(config)))
     }
@@ -187,6 +206,9 @@ impl Topology {
         let node = NodeId(self.nodes.len() as u32);
         if self.names.contains_key(name) {
             return Err(TopologyError::NameTaken(name.to_owned()));
+        }
+        if self.nodes.len() == MOST_NODES {
+            return Err(TopologyError::TooManyNodes);
         }
         self.names.insert(name.to_owned(), node);
         self.nodes.push(Node { name: name.to_owned(), kind });
@@ -208,6 +230,9 @@ impl Topology {
         let probabilities = [spec.bit_error_rate, spec.frame_error_rate];
         if !probabilities.iter().all(|probability| (0.0..=1.0).contains(probability)) {
             return Err(TopologyError::NotAProbability(name_a, name_b));
+        }
+        if self.links.len() == MOST_LINKS {
+            return Err(TopologyError::TooManyLinks);
         }
         self.links.push(Attachment { ends: [a, b], spec });
         Ok(LinkId(self.links.len() as u32 - 1))
@@ -273,6 +298,9 @@ impl Topology {
     /// The first problem found.
     pub fn check(&self) -> Result<(), TopologyError> {
         let ports = self.ports();
+        if let Some(node) = ports.iter().position(|ports| ports.len() > MOST_PORTS) {
+            return Err(TopologyError::TooManyPorts(self.nodes[node].name.clone()));
+        }
         for &host in &self.hosts {
             if ports[host.0 as usize].is_empty() {
                 return Err(TopologyError::HostWithoutLink(self.name(host).to_owned()));

@@ -90,6 +90,9 @@ fn each_mistake_has_its_line_and_a_sentence() {
     for (from, to, message) in [
         ("hosts = 2", "hots = 2", "line 10: unknown field `hots`, expected one of"),
         ("\"clos\"", "\"torus\"", "line 7: `torus` is not a generator: star, dumbbell, clos, rail"),
+        ("hosts = 2", "hosts = 100000", "line 7: there are more than 16384 hosts and switches"),
+        ("leaves = 2", "leaves = 4294967295", "line 7: there are more than 16384 hosts and switches"),
+        ("leaves = 2\nspines = 2", "leaves = 5000\nspines = 80", "line 7: there are more than 262144 links"),
         ("leaves = 2", "", "line 7: a clos needs leaves, at least 1"),
         ("\"25Gbps\"", "\"25\"", "line 11: `25` is not a rate: write it as 100Gbps"),
         ("\"500ns\"", "\"soon\"", "line 11: `soon` is not a time: write it as 1.5us"),
@@ -144,6 +147,12 @@ fn each_mistake_has_its_line_and_a_sentence() {
     );
     let told = read("[network]\ntopology = \"missing.txt\"\n").expect_err("no such file");
     assert!(told.starts_with("line 2: /nonexistent/missing.txt: "), "{told}");
+}
+
+#[test]
+fn there_are_no_more_flows_than_fit() {
+    let text = "[network]\ngenerator = \"star\"\nhosts = 1001\n[[workload]]\nkind = \"all-to-all\"\nbytes = \"1kB\"\n";
+    assert_eq!(read(text).expect_err("too many"), "line 5: that would be more than 1,000,000 flows");
 }
 
 #[test]

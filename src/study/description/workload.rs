@@ -11,6 +11,7 @@ use crate::flow::Flow;
 
 /// More flows would fill the memory.
 const MOST_FLOWS: usize = 1_000_000;
+const TOO_MANY: &str = "that would be more than 1,000,000 flows";
 
 /// Adds the flows of a workload.
 pub fn generate(
@@ -37,7 +38,7 @@ pub fn generate(
         Some(bytes) => reader.parse(bytes, quantity::bytes)?,
         None => return Err(reader.wrong(&workload.kind, format!("{} needs `bytes`", workload.kind.as_ref()))),
     };
-    let pairs: Vec<(u32, u32)> = match workload.kind.as_ref().as_str() {
+    let pairs: Box<dyn Iterator<Item = (u32, u32)>> = match workload.kind.as_ref().as_str() {
         "incast" => {
             let Some(to) = &workload.to else {
                 return Err(
@@ -45,21 +46,20 @@ pub fn generate(
                 );
             };
             let to = reader.host(to, topology)?.0;
-            (0..hosts).filter(|&from| from != to).map(|from| (from, to)).collect()
+            Box::new((0..hosts).map(move |from| (from, to)))
         }
-        "permutation" => {
-            permutation(hosts, seed).into_iter().enumerate().map(|(from, to)| (from as u32, to)).collect()
-        }
-        "all-to-all" => {
-            (0..hosts).flat_map(|from| (0..hosts).map(move |to| (from, to))).filter(|(a, b)| a != b).collect()
-        }
-        "ring" => (0..hosts).map(|from| (from, (from + 1) % hosts)).collect(),
+        "permutation" => Box::new((0..hosts).zip(permutation(hosts, seed))),
+        "all-to-all" => Box::new((0..hosts).flat_map(move |from| (0..hosts).map(move |to| (from, to)))),
+        "ring" => Box::new((0..hosts).map(move |from| (from, (from + 1) % hosts))),
         other => {
             let known = "incast, permutation, all-to-all, ring, poisson";
             return Err(reader.wrong(&workload.kind, format!("`{other}` is not a workload: {known}")));
         }
     };
-    for (src, dst) in pairs.into_iter().filter(|(src, dst)| src != dst) {
+    for (src, dst) in pairs.filter(|(src, dst)| src != dst) {
+        if flows.len() >= MOST_FLOWS {
+            return Err(reader.wrong(&workload.kind, TOO_MANY.into()));
+        }
         let sport = sport(flows.len());
         flows.push(Flow { src: Host(src), dst: Host(dst), bytes, start, dscp, sport });
     }
@@ -115,8 +115,8 @@ fn poisson(
             if at >= lasts.0 as f64 {
                 break;
             }
-            if flows.len() == MOST_FLOWS {
-                return Err(wrong("that would be more than 1,000,000 flows"));
+            if flows.len() >= MOST_FLOWS {
+                return Err(wrong(TOO_MANY));
             }
             let dst = (src + 1 + (rng.next_u64() % u64::from(hosts - 1)) as u32) % hosts;
             let bytes = sizes.as_ref().map_or(bytes, |sizes| sizes.draw(&mut rng));
