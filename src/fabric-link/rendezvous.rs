@@ -170,31 +170,43 @@ pub fn say(stream: &OwnedFd, message: &Message) -> Result<(), Errno> {
     unix::send(stream, &bytes, &files).map(drop)
 }
 
-/// Says a long answer, in as many messages as it takes. `wait` is called while the other side does not read.
-///
-/// # Errors
-/// The other side has ended, or `wait` has given up.
-pub fn answer(
-    stream: &OwnedFd,
-    answer: &str,
-    mut wait: impl FnMut() -> Result<(), Errno>,
-) -> Result<(), Errno> {
-    let mut say_it = |message: &Message| loop {
-        match say(stream, message) {
-            Err(Errno::AGAIN) => wait()?,
-            said => return said,
-        }
-    };
-    let mut rest = answer;
-    while !rest.is_empty() {
-        let mut at = rest.len().min(MAX_MESSAGE - 8);
-        while !rest.is_char_boundary(at) {
-            at -= 1;
-        }
-        say_it(&Message::Answer(rest[..at].to_owned()))?;
-        rest = &rest[at..];
+/// A long answer, which is said in as many messages as it takes.
+#[derive(Debug)]
+pub struct Answer {
+    text: String,
+    /// Bytes of it that have been said.
+    said: usize,
+}
+
+impl Answer {
+    /// An answer of which nothing has been said yet.
+    pub fn new(text: String) -> Answer {
+        Answer { text, said: 0 }
     }
-    say_it(&Message::Done)
+
+    /// Says as much as the other side takes. Returns whether that was all.
+    ///
+    /// # Errors
+    /// The other side has ended.
+    pub fn go_on(&mut self, stream: &OwnedFd) -> Result<bool, Errno> {
+        loop {
+            let rest = &self.text[self.said..];
+            let mut len = rest.len().min(MAX_MESSAGE - 8);
+            while !rest.is_char_boundary(len) {
+                len -= 1;
+            }
+            let message = match len {
+                0 => Message::Done,
+                _ => Message::Answer(rest[..len].to_owned()),
+            };
+            match say(stream, &message) {
+                Ok(()) if len == 0 => return Ok(true),
+                Ok(()) => self.said += len,
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+    }
 }
 
 /// What the other side has said, without waiting for it.
@@ -288,19 +300,23 @@ mod tests {
     }
 
     #[test]
-    fn a_long_answer_arrives_whole() {
+    fn a_long_answer_arrives_whole_when_it_is_read() {
         let (ours, theirs) = streams("answer");
-        let long = "\u{2192} ".repeat(5000);
-        answer(&ours, &long, || Err(Errno::AGAIN)).expect("room");
+        let long = "\u{2192} ".repeat(500_000);
+        let mut answer = Answer::new(long.clone());
+        assert_eq!(answer.go_on(&ours), Ok(false), "it does not fit");
         let mut got = String::new();
         loop {
             match hear(&theirs) {
                 PeerMessage::Message(Message::Answer(part)) => got += &part,
                 PeerMessage::Message(Message::Done) => break,
+                PeerMessage::Nothing => drop(answer.go_on(&ours).expect("it is read")),
                 other => panic!("{other:?}"),
             }
         }
         assert_eq!(got, long);
+        drop(theirs);
+        assert_eq!(Answer::new("late".into()).go_on(&ours), Err(Errno::PIPE));
     }
 
     #[test]

@@ -1,21 +1,18 @@
 //! Commands of `softrnic fabric ctl`.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::event::epoll;
 use serde::Serialize;
 use softrnic_fabric::{Host, LinkChange, LinkId, NodeId, NodeKind, Picos, PortId};
-use softrnic_fabric_link::rendezvous::{self, Message};
+use softrnic_fabric_link::rendezvous::{self, Answer, Message};
 use softrnic_study::{Becomes, Change, PortResult, change, link};
 
-use crate::live::{Live, lossless};
+use crate::live::{FIRST_PEER, Live, Peer, lossless};
 
 /// How long a link that flaps is down, unless the command says otherwise.
 const FLAP: Picos = Picos::from_micros(100_000);
-/// How long whoever asks may take to read a long answer. The network stands still meanwhile.
-const READ_TIMEOUT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 const KNOWN: &str = "show, `link A-B CHANGE`, `host H down`, `host H up`, `pause-storm H`, `switch S down`, `switch S up`, down";
 
@@ -49,22 +46,26 @@ struct HostInfo {
 }
 
 impl Live {
-    pub(crate) fn answer(&mut self, stream: &OwnedFd, command: &str) {
+    /// Answers a command. What does not fit in the stream follows when the other side reads.
+    pub(crate) fn answer(&mut self, peer: usize, stream: OwnedFd, command: &str) {
         match self.execute(command) {
-            Ok(text) => {
-                let wait = || match poll(
-                    &mut [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::OUT)],
-                    Some(&READ_TIMEOUT),
-                ) {
-                    Ok(1..) => Ok(()),
-                    _ => Err(Errno::TIMEDOUT),
-                };
-                let _ = rendezvous::answer(stream, &text, wait);
-            }
+            Ok(text) => self.go_on_answering(peer, stream, Answer::new(text)),
             Err(why) => {
-                let _ = rendezvous::say(stream, &Message::Refusal(why));
+                let _ = rendezvous::say(&stream, &Message::Refusal(why));
+                let _ = epoll::delete(&self.epoll, &stream);
             }
         }
+    }
+
+    pub(crate) fn go_on_answering(&mut self, peer: usize, stream: OwnedFd, mut answer: Answer) {
+        let token = epoll::EventData::new_u64(FIRST_PEER + peer as u64);
+        if answer.go_on(&stream) == Ok(false)
+            && epoll::modify(&self.epoll, &stream, token, epoll::EventFlags::OUT).is_ok()
+        {
+            self.peers[peer] = Some(Peer::Asker(stream, answer));
+            return;
+        }
+        let _ = epoll::delete(&self.epoll, &stream);
     }
 
     /// Carries out a command, and returns the answer.

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::event::epoll;
+use rustix::io::Errno;
 use softrnic_fabric::Host;
 use softrnic_fabric_link::Place;
 use softrnic_fabric_link::rendezvous::{self, Message, PeerMessage};
@@ -12,7 +13,7 @@ use softrnic_link::ProcessSlot;
 use softrnic_shm::pair::{Bells, Pair, Segment};
 use softrnic_sys::unix;
 
-use crate::live::{BUDGET, FIRST_PEER, Live, Peer};
+use crate::live::{BUDGET, FIRST_PEER, LISTENER, Live, Peer};
 use crate::member::{MOST_GROUPS, Member};
 
 /// Ethernet's header, FCS, preamble and gap: bytes of a frame that the MTU of IP does not count.
@@ -21,15 +22,27 @@ const ETHERNET: u32 = 38;
 const LEAST_IP_MTU: u32 = 576;
 /// Times that packets are taken from a NIC that has ended, each up to the budget: more than a ring holds.
 const LAST_TURNS: usize = 256;
-/// Those who have connected and not said anything yet.
-const MAX_UNIDENTIFIED: usize = 64;
+/// Descriptors that come with a NIC.
+const FILES_OF_JOIN: usize = 3;
+/// Those who have connected and are no NICs.
+const MAX_OTHERS: usize = 64;
 
 impl Live {
     pub(crate) fn accept_peers(&mut self) {
-        while let Ok(stream) = unix::accept(&self.listener) {
-            let unidentified =
-                self.peers.iter().flatten().filter(|peer| matches!(peer, Peer::Unidentified(_))).count();
-            if unidentified >= MAX_UNIDENTIFIED || !rendezvous::is_same_user(&stream) {
+        loop {
+            let stream = match unix::accept(&self.listener) {
+                Ok(stream) => stream,
+                // What comes now may be a command, and what cannot be let in is told so.
+                Err(Errno::MFILE | Errno::NFILE) if self.spare_file.take().is_some() => continue,
+                Err(Errno::MFILE | Errno::NFILE) => {
+                    self.listens = epoll::delete(&self.epoll, &self.listener).is_err();
+                    return;
+                }
+                Err(_) => return,
+            };
+            let is_other = |peer: &&Peer| matches!(peer, Peer::Unidentified(_) | Peer::Asker(..));
+            let others = self.peers.iter().flatten().filter(is_other).count();
+            if others >= MAX_OTHERS || !rendezvous::is_same_user(&stream) {
                 continue;
             }
             let peer = self.peers.iter().position(Option::is_none).unwrap_or(self.peers.len());
@@ -44,10 +57,31 @@ impl Live {
         }
     }
 
+    /// Listens again if descriptors had run out and there are some now.
+    pub(crate) fn listen_again(&mut self) {
+        if self.spare_file.is_some() {
+            return;
+        }
+        self.spare_file = self.listener.try_clone().ok();
+        if self.spare_file.is_some() && !self.listens {
+            let token = epoll::EventData::new_u64(LISTENER);
+            self.listens = epoll::add(&self.epoll, &self.listener, token, epoll::EventFlags::IN).is_ok();
+        }
+    }
+
+    fn lacks_descriptors(&self) -> bool {
+        let free = (0..FILES_OF_JOIN).map_while(|_| self.listener.try_clone().ok());
+        free.collect::<Vec<OwnedFd>>().len() < FILES_OF_JOIN
+    }
+
     pub(crate) fn hear(&mut self, peer: usize) {
-        match self.peers.get(peer) {
+        match self.peers.get_mut(peer) {
             Some(Some(Peer::Unidentified(_))) => self.hear_unidentified(peer),
             Some(Some(Peer::Member(_))) => self.hear_member(peer),
+            Some(asker @ Some(Peer::Asker(..))) => {
+                let Some(Peer::Asker(stream, answer)) = asker.take() else { return };
+                self.go_on_answering(peer, stream, answer);
+            }
             _ => {}
         }
     }
@@ -74,9 +108,13 @@ impl Live {
                     }
                 }
             }
-            PeerMessage::Message(Message::Command(command)) => {
+            PeerMessage::Message(Message::Command(command)) => self.answer(peer, stream, &command),
+            // Without descriptors, what came with the message was lost.
+            PeerMessage::Garbage if self.lacks_descriptors() => {
+                let why =
+                    format!("the fabric {} has all file descriptors that it may have (ulimit -n)", self.name);
+                let _ = rendezvous::say(&stream, &Message::Refusal(why));
                 let _ = epoll::delete(&self.epoll, &stream);
-                self.answer(&stream, &command);
             }
             _ => {
                 let _ = epoll::delete(&self.epoll, &stream);

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use softrnic_fabric::{
     DropReason, Fabric, Frame, Host, Meddling, NodeKind, Observer, PRIORITIES, Picos, PortId, Priority, To,
 };
-use softrnic_fabric_link::rendezvous;
+use softrnic_fabric_link::rendezvous::{self, Answer};
 use softrnic_link::capture::Capture;
 use softrnic_shm::pair::{Bells, MAX_DATAGRAM};
 use softrnic_study::{Becomes, Change, Description, Packet, Spares, Watch};
@@ -41,7 +41,7 @@ const RETRY: Duration = Duration::from_micros(100);
 const SLICE: Duration = Duration::from_micros(100);
 
 /// Tokens of the epoll instance.
-const LISTENER: u64 = 0;
+pub(crate) const LISTENER: u64 = 0;
 const BELL: u64 = 1;
 const STOP: u64 = 2;
 /// The next turn takes what has come there.
@@ -56,6 +56,8 @@ pub(crate) enum Peer {
     Member(Box<Member>),
     /// A NIC that has ended, and whose last packets have not left yet.
     Ended(Box<Member>),
+    /// A command of it was carried out, and it has not read all of the answer.
+    Asker(OwnedFd, Answer),
 }
 
 /// A fabric that runs.
@@ -79,6 +81,10 @@ pub struct Live {
     pub(crate) astray: u64,
     pub(crate) ends: bool,
     pub(crate) listener: OwnedFd,
+    /// Descriptors may run out: what is closed then, to hear one more.
+    pub(crate) spare_file: Option<OwnedFd>,
+    /// Whether those who come are let in now.
+    pub(crate) listens: bool,
     pub(crate) epoll: OwnedFd,
     pub(crate) bells: Bells,
     look_at: Picos,
@@ -161,6 +167,9 @@ impl Live {
             return Err(UpError::InterfaceInSlowMotion);
         }
         let listener = rendezvous::listen(name).map_err(|error| match error {
+            Errno::ADDRINUSE if rendezvous::connect(name).err() == Some(Errno::PERM) => {
+                UpError::NameOfOthers(name.into())
+            }
             Errno::ADDRINUSE => UpError::NameTaken(name.into()),
             error => error.into(),
         })?;
@@ -190,6 +199,8 @@ impl Live {
             lateness: Lateness::default(),
             astray: 0,
             ends: false,
+            spare_file: Some(listener.try_clone()?),
+            listens: true,
             listener,
             epoll,
             bells,
@@ -544,6 +555,7 @@ impl Live {
                 token => self.hear((token - FIRST_PEER) as usize),
             }
         }
+        self.listen_again();
         Ok(())
     }
 }

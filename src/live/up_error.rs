@@ -13,6 +13,8 @@ pub enum UpError {
     Topology(TopologyError),
     /// There is a fabric with this name.
     NameTaken(String),
+    /// Another user has taken the name.
+    NameOfOthers(String),
     /// An interface cannot be used: its name, and why.
     Interface(String, i32),
     /// Time cannot be slowed for those behind interfaces.
@@ -27,6 +29,9 @@ impl fmt::Display for UpError {
             UpError::Topology(error) => error.fmt(f),
             UpError::NameTaken(name) => {
                 write!(f, "there is a fabric named {name} already: end it with `softrnic fabric down {name}`")
+            }
+            UpError::NameOfOthers(name) => {
+                write!(f, "another user has a fabric named {name}: choose another name, with --name")
             }
             UpError::Interface(name, errno) if *errno == Errno::PERM.raw_os_error() => {
                 write!(f, "the interface {name} takes CAP_NET_RAW: run this as root")

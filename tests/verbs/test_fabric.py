@@ -1,9 +1,11 @@
 """Programs on the hosts of a modelled network that runs: `softrnic fabric up`."""
 
 import json
+import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import time
 
@@ -31,11 +33,11 @@ BANDWIDTH = re.compile(r"(?m)^ (\d+) +\d+ +[\d.]+ +[\d.]+\s+([\d.]+)\s*$")
 
 
 class FabricTest(VerbsTest):
-    def up(self, description, name="net"):
+    def up(self, description, name="net", limits=()):
         """Brings a fabric up, and waits until it is."""
         path = self.runtime / f"{name}.toml"
         path.write_text(description)
-        fabric = Program([SOFTRNIC, "fabric", "up", path], self.env)
+        fabric = Program([*limits, SOFTRNIC, "fabric", "up", path], self.env)
         self.addCleanup(fabric.close)
         self.wait_until(lambda: " is up" in fabric.output(), fabric)
         return fabric
@@ -500,6 +502,23 @@ class Control(FabricTest):
         self.until(watch, "PORT_ACTIVE(.|\n)*IBV_EVENT_PORT_ERR")
         self.assertEqual(watch.output().count("IBV_EVENT"), 3)
 
+    def test_a_long_answer_waits_for_its_reader(self):
+        self.up(STAR.replace("hosts = 4", "hosts = 400"))
+        asker = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.addCleanup(asker.close)
+        asker.settimeout(TIMEOUT)
+        asker.connect("\0softrnic/fabric/net")
+        asker.send(b"fab3Cshow")
+        # It does not fit in the socket. Meanwhile others are served.
+        self.pair(["h0", "h2"], "ibv_rc_pingpong", "-g", "0", "-n", "50")
+        self.assertEqual(len(json.loads(self.ctl("show", "--json"))["hosts"]), 400)
+        time.sleep(1)
+        text = b""
+        while (message := asker.recv(8192)) != b"fab3D":
+            self.assertEqual(message[:5], b"fab3A", message)
+            text += message[5:]
+        self.assertEqual(len(json.loads(text)["hosts"]), 400)
+
     def test_wrong_words_are_told(self):
         self.up(DUMBBELL)
         for words, says in (
@@ -548,6 +567,23 @@ class Refusals(FabricTest):
             path.write_text(text)
             self.assertIn(says, self.refused("fabric", "up", path))
 
+    def test_a_nic_beyond_the_descriptors_is_turned_away(self):
+        fabric = self.up(DUMBBELL, limits=["prlimit", "--nofile=40:40"])
+        used = len(os.listdir(f"/proc/{fabric.process.pid}/fd"))
+        idle = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(40 - used)]
+        for stream in idle:
+            self.addCleanup(stream.close)
+            stream.connect("\0softrnic/fabric/net")
+        for _ in range(3):
+            says = "the fabric net has all file descriptors that it may have (ulimit -n)"
+            self.assertIn(says, self.refused("fabric", "exec", "net", "h0", "--", "ibv_devinfo"))
+            # Commands are carried out all the same.
+            self.assertIn("h3", self.ctl("show"))
+        for stream in idle:
+            stream.close()
+        devinfo = [SOFTRNIC, "fabric", "exec", "net", "h0", "--", "ibv_devinfo"]
+        self.wait_until(lambda: not subprocess.run(devinfo, env=self.env, capture_output=True).returncode, fabric)
+
     def test_another_user_is_refused(self):
         self.up(DUMBBELL)
         nobody = ["setpriv", "--reuid", "65534", "--clear-groups", "--"]
@@ -558,6 +594,12 @@ class Refusals(FabricTest):
         )
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertIn("the fabric net belongs to another user", done.stderr)
+        example = pathlib.Path(__file__).parents[2] / "examples/fabric/dumbbell.toml"
+        done = subprocess.run(
+            [*nobody, SOFTRNIC, "fabric", "up", example, "--name", "net"], capture_output=True, text=True, timeout=TIMEOUT
+        )
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("another user has a fabric named net: choose another name", done.stderr)
 
 
 class Examples(FabricTest):

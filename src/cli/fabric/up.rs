@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::Args;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use softrnic_fabric_link::rendezvous;
 use softrnic_live::Live;
@@ -53,6 +54,12 @@ pub struct UpArgs {
     pcap: Option<PathBuf>,
 }
 
+/// Each NIC takes some descriptors, and there may be hundreds.
+fn allow_all_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
 pub fn run(args: UpArgs) -> Result {
     let text = fs::read_to_string(&args.file).doing(|| format!("cannot read {}", args.file.display()))?;
     let directory = args.file.parent().unwrap_or(Path::new("."));
@@ -74,6 +81,7 @@ pub fn run(args: UpArgs) -> Result {
     for signal in [SIGINT, SIGTERM] {
         signal_hook::low_level::pipe::register(signal, stopper.try_clone()?)?;
     }
+    allow_all_descriptors();
     let mut live = Live::up(&name, &description).doing(|| format!("cannot bring {name} up"))?;
     let capture = args.pcap.as_deref().map(super::capture).transpose()?;
     if let Some(capture) = &capture {
