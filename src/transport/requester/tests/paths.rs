@@ -1,7 +1,7 @@
 //! Which path a packet takes, and when the peer is asked whether it takes packets from many.
 
 use super::*;
-use crate::tuning::BUSY_BYTES;
+use crate::tuning::{BUSY_BYTES, LOSSES_TO_LEAVE};
 
 fn spreading() -> Case {
     let mut case = Case::new();
@@ -48,6 +48,60 @@ fn requests_with_responses_take_the_next_path_in_turn_whatever_is_under_way() {
     for (id, path) in [(3, 0), (4, 1)] {
         case.post_read(id, 1);
         assert_eq!(case.paths(), [path]);
+    }
+}
+
+#[test]
+fn what_was_under_way_before_the_peer_agreed_tells_of_silence_too() {
+    let mut case = spreading();
+    case.post_send(1, 2);
+    assert_eq!(case.paths(), [0, 0]);
+    case.spread();
+    case.post_send(2, 1);
+    assert_eq!(case.paths(), [1]);
+    let later = case.now + MOMENT;
+    case.requester.note_arrived_by(later, Psn::new(101), 0, &mut case.world);
+    let paths = case.requester.paths.as_mut().expect("it spreads");
+    assert_eq!(paths.take_silent(later, 0).collect::<Vec<_>>(), [1]);
+}
+
+/// What asks whether anything comes at all must not wait for what is under way.
+#[test]
+fn questions_take_the_next_path_in_turn() {
+    let mut case = spreading();
+    case.spread();
+    case.post_send(1, 8);
+    assert_eq!(case.paths(), [0, 1, 2, 3, 0, 1, 2, 3]);
+    assert_eq!(case.ack(104), DONE);
+    case.post_read(2, 1);
+    assert_eq!(case.paths(), [0]);
+    // One packet is under way on each path but the first, whose turn has just been.
+    case.post_send(3, 1);
+    let chosen = |case: &mut Case| {
+        let Requester { queue, .. } = &case.requester;
+        let (at, from) = (queue.at, queue.end);
+        case.requester.choose_path(case.now, at, from)
+    };
+    assert_eq!(chosen(&mut case), 0);
+    case.requester.loss_probe = true;
+    assert_eq!(chosen(&mut case), 1);
+    case.requester.loss_probe = false;
+    case.requester.standing = Standing::Silent;
+    assert_eq!(chosen(&mut case), 1);
+}
+
+#[test]
+fn a_path_is_left_for_what_is_lost_and_not_for_questions() {
+    for (is_probe, left) in [(true, 0), (false, 1)] {
+        let mut case = spreading();
+        case.spread();
+        case.post_send(1, 4);
+        assert_eq!(case.paths(), [0, 1, 2, 3]);
+        for _ in 0..LOSSES_TO_LEAVE {
+            let first = Psn::new(100);
+            case.requester.note_sent_again(&case.cx, case.now, first, is_probe, &mut case.world);
+        }
+        assert_eq!(case.world.count_of(Counter::PathLeft), left);
     }
 }
 
