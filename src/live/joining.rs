@@ -233,6 +233,7 @@ impl Live {
 
     /// A NIC has ended. What it has sent still leaves.
     pub(crate) fn end(&mut self, peer: usize) {
+        self.let_leave();
         let Some(Peer::Member(member)) = self.peers[peer].take() else { return };
         let _ = epoll::delete(&self.epoll, &member.stream);
         let (host, groups) = (member.host, member.groups.clone());

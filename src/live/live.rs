@@ -90,6 +90,8 @@ pub struct Live {
     look_at: Picos,
     buffer: Box<[u8; MAX_DATAGRAM]>,
     spares: Spares<Packet>,
+    /// What has been taken from NICs, and does not leave yet.
+    taken: Vec<(usize, Box<Packet>)>,
     pub(crate) spare_frames: Spares<EthernetFrame>,
     /// Frames that have just come from outside; empty in between.
     #[expect(clippy::vec_box, reason = "the boxes are what is handed on")]
@@ -207,6 +209,7 @@ impl Live {
             look_at: Picos::ZERO,
             buffer: Box::new([0; MAX_DATAGRAM]),
             spares: Spares::default(),
+            taken: Vec::new(),
             spare_frames: Spares::default(),
             come: Vec::new(),
         })
@@ -250,10 +253,15 @@ impl Live {
     /// Lets pass what time has passed, and takes and gives packets. Returns whether there was anything to do.
     fn turn(&mut self) -> bool {
         let clock = self.clock.now();
-        let handled = self.advance(clock);
+        let mut handled = self.advance(clock);
         let mut taken = 0;
         for peer in 0..self.peers.len() {
             taken += self.take_from(peer);
+        }
+        if !self.taken.is_empty() {
+            // Nothing leaves before it was sent, however long ago this turn began.
+            handled += self.advance(self.clock.now());
+            self.let_leave();
         }
         for interface in 0..self.interfaces.len() {
             taken += self.take_from_interface(interface);
@@ -409,11 +417,11 @@ impl Live {
         let Some(Peer::Member(member)) = &mut self.peers[peer] else { return 0 };
         let host = member.host;
         let place = host.0 as usize;
-        let (state, spares) = (&mut self.hosts[place], &mut self.spares);
+        let (state, spares, sent) = (&self.hosts[place], &mut self.spares, &mut self.taken);
         let hosts = self.fabric.topology().hosts().len() as u32;
         let (base, mut astray) = (u32::from(self.addresses), 0);
         let mut within = Vec::new();
-        let taken = member.take(&mut self.buffer, BUDGET, |member, headers, bytes| {
+        let taken = member.take(&mut self.buffer, BUDGET, |headers, bytes| {
             let mut packet = spares.take();
             let to = headers.peer;
             (packet.src, packet.dst) = (state.address.into(), to.into());
@@ -429,9 +437,7 @@ impl Live {
                 within.push(packet.clone());
             }
             if to.is_multicast() || u32::from(to).wrapping_sub(base).wrapping_sub(1) < hosts {
-                let priority = usize::from(headers.tos >> 5);
-                state.backlog[priority] += 1;
-                member.sent[priority].push(packet);
+                sent.push((peer, packet));
             } else {
                 astray += 1;
                 spares.keep(packet);
@@ -442,17 +448,36 @@ impl Live {
             self.deliver_within(peer, host, packet);
         }
         match taken {
-            Ok(0) => 0,
-            Ok(taken) => {
-                self.feed(host);
-                self.serve(self.now);
-                taken
-            }
+            Ok(taken) => taken,
             Err(_) => {
                 self.end(peer);
                 0
             }
         }
+    }
+
+    /// What was taken leaves, as far as there is room.
+    pub(crate) fn let_leave(&mut self) {
+        let mut taken = std::mem::take(&mut self.taken);
+        let mut last = None;
+        for (peer, packet) in taken.drain(..) {
+            let Some(Peer::Member(member) | Peer::Ended(member)) = &mut self.peers[peer] else {
+                self.spares.keep(packet);
+                continue;
+            };
+            let (host, priority) = (member.host, usize::from(packet.tos >> 5));
+            member.sent[priority].push(packet);
+            self.hosts[host.0 as usize].backlog[priority] += 1;
+            match last.replace(host) {
+                Some(before) if before != host => self.feed(before),
+                _ => {}
+            }
+        }
+        self.taken = taken;
+        if let Some(host) = last {
+            self.feed(host);
+        }
+        self.serve(self.now);
     }
 
     /// A packet of a NIC for a NIC of the same host, or for all others there.

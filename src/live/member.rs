@@ -97,7 +97,7 @@ impl Member {
         &mut self,
         buffer: &mut [u8; MAX_DATAGRAM],
         budget: usize,
-        mut packet: impl FnMut(&mut Member, Headers, &[u8]),
+        mut packet: impl FnMut(Headers, &[u8]),
     ) -> Result<usize, Broken> {
         for taken in 0..budget {
             let Some((len, note)) = self.pair.receive(buffer)? else {
@@ -107,7 +107,7 @@ impl Member {
             match Record::read(&note) {
                 // A longer one has no room where a group's address goes with it.
                 Some(Record::Packet(headers)) if len <= record::MAX_DATAGRAM => {
-                    packet(self, headers, &buffer[..len]);
+                    packet(headers, &buffer[..len]);
                 }
                 _ => return Err(Broken),
             }
