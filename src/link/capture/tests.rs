@@ -396,13 +396,19 @@ fn pipe() -> (TempFile, File) {
     (pipe, reader)
 }
 
+/// A link that is recorded in a pipe, and its other end.
+fn recorded_in(pipe: &TempFile, queue_bytes: usize) -> (Capture, CaptureLink<SimLink>, SimLink) {
+    let options = CaptureOptions { queue_bytes, epoch: Some(EPOCH), ..CaptureOptions::default() };
+    let capture = Capture::create(&pipe.0, options).unwrap();
+    let (a, b) = sim_pair(SimOptions { transmit_buffer: usize::MAX, ..SimOptions::default() });
+    let a = capture.wrap(a, "softrnic0");
+    (capture, a, b)
+}
+
 #[test]
 fn while_the_file_cannot_keep_up_the_link_pauses_and_nothing_is_lost() {
     let (pipe, mut reader) = pipe();
-    let options = CaptureOptions { queue_bytes: 64 << 10, epoch: Some(EPOCH), ..CaptureOptions::default() };
-    let capture = Capture::create(&pipe.0, options).unwrap();
-    let (a, mut b) = sim_pair(SimOptions { transmit_buffer: usize::MAX, ..SimOptions::default() });
-    let mut a = capture.wrap(a, "softrnic0");
+    let (capture, mut a, mut b) = recorded_in(&pipe, 64 << 10);
     let to_b = flow(ip(1), ip(2));
     let mut now = NOW;
     let mut sent = fill(&mut a, &to_b, &pipe);
@@ -465,10 +471,7 @@ fn fill(link: &mut impl Link, to: &Flow, pipe: &TempFile) -> u32 {
 fn a_paused_link_goes_on_when_a_part_of_the_queue_is_written() {
     const QUEUE: usize = 4 << 20;
     let (pipe, mut reader) = pipe();
-    let options = CaptureOptions { queue_bytes: QUEUE, epoch: Some(EPOCH), ..CaptureOptions::default() };
-    let capture = Capture::create(&pipe.0, options).unwrap();
-    let (a, _b) = sim_pair(SimOptions { transmit_buffer: usize::MAX, ..SimOptions::default() });
-    let mut a = capture.wrap(a, "softrnic0");
+    let (capture, mut a, _b) = recorded_in(&pipe, QUEUE);
     let to_b = flow(ip(1), ip(2));
     let sent = fill(&mut a, &to_b, &pipe);
     let (deadline, mut read) = (Instant::now() + FLUSH_TIMEOUT, vec![0; QUEUE / 4]);
@@ -485,10 +488,7 @@ fn a_paused_link_goes_on_when_a_part_of_the_queue_is_written() {
 #[test]
 fn while_the_link_is_paused_it_is_asked_ever_less_often() {
     let (pipe, mut reader) = pipe();
-    let options = CaptureOptions { queue_bytes: 64 << 10, epoch: Some(EPOCH), ..CaptureOptions::default() };
-    let capture = Capture::create(&pipe.0, options).unwrap();
-    let (a, _b) = sim_pair(SimOptions { transmit_buffer: usize::MAX, ..SimOptions::default() });
-    let mut a = capture.wrap(a, "softrnic0");
+    let (capture, mut a, _b) = recorded_in(&pipe, 64 << 10);
     fill(&mut a, &flow(ip(1), ip(2)), &pipe);
     let (mut now, mut looks) = (NOW, 0);
     while now < NOW + Duration::from_millis(500) {
