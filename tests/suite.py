@@ -28,6 +28,9 @@ import threading
 import time
 import unittest
 
+# How much of what is wrong with a test is said again at the end, in lines.
+LAST_LINES = 40
+
 # The commands of the processes.
 PREPARE, TEST = "prepare", "test"
 
@@ -278,7 +281,7 @@ class Run:
             if outcome == "skipped":
                 self.skipped.append((name, text))
             elif outcome != "ok":
-                self.bad.append((name, outcome))
+                self.bad.append((name, outcome, text))
             shown = f" {text!r}" if outcome == "skipped" else ""
             print(f"{name} ... {outcome}{shown}, {took:.1f} s", flush=True)
             if text and not shown:
@@ -286,8 +289,8 @@ class Run:
 
     def sum_up(self):
         print()
-        for name, outcome in self.bad:
-            print(f"{outcome}: {name}")
+        for name, outcome, text in self.bad:
+            print(f"{outcome}: {name}", *text.splitlines()[-LAST_LINES:], sep="\n    ")
         for unit in self.left:
             print(f"not run: {', '.join(unit.tests)}")
         with open(os.environ.get("SOFTRNIC_TEST_SKIPS", os.devnull), "a") as skips:

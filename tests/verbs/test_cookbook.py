@@ -15,6 +15,10 @@ import ci  # noqa: E402
 
 PAGES = ROOT / "docs/cookbook"
 PAGE_TIMEOUT = 2 * TIMEOUT
+# Where a page ended, if not at its end.
+SAY = """trap 'echo "ended with $?: $BASH_COMMAND" >&2' ERR"""
+# How much of each log is said of a page that fails, in lines.
+LAST_LINES = 5
 
 
 def blocks(text, language):
@@ -28,10 +32,14 @@ class PageTest(VerbsTest):
         with tempfile.TemporaryDirectory(prefix="softrnic-test-") as directory:
             env = {**self.env, **extra, "PATH": f"{TARGET}:{os.environ['PATH']}"}
             # Each block must end well, and what runs in the background must not be left.
-            script = "set -e\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n" + "\n".join(commands)
+            script = f"set -e\n{SAY}\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n" + "\n".join(commands)
             done = subprocess.run(["bash", "-c", script], env=env, cwd=directory, capture_output=True, text=True,
                                   stdin=subprocess.DEVNULL, timeout=PAGE_TIMEOUT)
-        self.assertEqual(done.returncode, 0, f"{page}: {done.stdout}\n{done.stderr}")
+            logs = [(log.name, log.read_text().splitlines()) for log in sorted(pathlib.Path(directory).glob("*.log"))]
+        # The last is what is shown again when all tests are over.
+        last = "".join("\n  ".join([f"\n{name}:", *lines[-LAST_LINES:]]) for name, lines in logs)
+        self.said = f"{page}: {done.stdout}{last}\n{done.stderr}"
+        self.assertEqual(done.returncode, 0, self.said)
         return done.stdout
 
 
@@ -74,7 +82,7 @@ class Cookbook(PageTest):
 
     def test_hosts_send_to_one(self):
         out = self.play("congestion")
-        self.assertEqual(len(re.findall(r"(?m)^ 65536 ", out)), 3, out)
+        self.assertEqual(len(re.findall(r"(?m)^ 65536 ", out)), 3, self.said)
         self.assertIn("s0-h3", out)
 
     def test_a_class(self):
