@@ -78,6 +78,10 @@ def least_of(values):
     return None if None in values else min(values)
 
 
+def spread(waits):
+    return "{least:.0f}, median {median:.0f}, most {most:.0f} µs".format(**waits)
+
+
 def bars(figures):
     """Every bar of the project, in order."""
     found = []
@@ -207,12 +211,11 @@ def bars(figures):
         bandwidth(other(plan.PERFTEST, plan.ON_ONE, MAIN), other(plan.PERFTEST, plan.ON_MANY, MAIN)), least=0.95,
         note=f"WRITE 64 KiB of {plan.CROWD} pairs at the same time, over sockets")
     holds = figures.once.get("holds") or {}
-    note = "what others wait at most; with the work on a NIC of its own, "
     kinds = (("512 MiB, CQs and QPs come and go", "objects", None), ("2^18 regions are made", "regions", 1500))
     for what, kind, most in kinds:
-        apart = holds.get(f"{kind}_apart")
-        bar(f"longest hold of the NIC lock, while {what}", holds.get(kind), most=most, form="{:.0f} µs",
-            note=note + ("not measured" if apart is None else f"{apart:.0f} µs"))
+        waits, apart = holds.get(kind), holds.get(f"{kind}_apart")
+        bar(f"longest hold of the NIC lock, while {what}, the least of nine times", waits and waits["least"], most=most,
+            form="{:.0f} µs", note=waits and f"{spread(waits)}; with the work on a NIC of its own {spread(apart)}")
     bar("processor time of the region that took longest to be made or ended", holds.get("region"), form="{:.0f} µs",
         note="what of that hold is the NIC's")
     bar("CPU of an idle process with connected QPs", figures.once.get("idle"), most=0.005, form="{:.2%}",

@@ -26,28 +26,47 @@ pub struct HoldsArgs {
     /// Regions that are made one after the other, while tables grow
     #[arg(long, default_value_t = 1 << 18)]
     regions: usize,
+    /// How often all of that is done in the seconds, and the regions are made
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..))]
+    times: u32,
     /// The device
     #[arg(long, default_value = "udp")]
     device: String,
 }
 
-/// In microseconds. A thread also waits where the machine gives its processor to others: so much it waits when the
-/// work is on a NIC of its own.
+/// What a thread waits at most for a NIC, in microseconds.
 #[derive(Serialize)]
 pub struct Holds {
     /// While memory is registered, and CQs and QPs are made, changed and freed.
-    objects: f64,
+    objects: Waits,
     /// The same on another NIC.
-    objects_apart: f64,
+    objects_apart: Waits,
     /// While many regions are made.
-    regions: f64,
+    regions: Waits,
     /// The same on another NIC.
-    regions_apart: f64,
+    regions_apart: Waits,
     /// The processor time of the one that took longest to be made or ended: what the NIC does in a hold is a part of it,
     /// and no other program is.
     region: f64,
     /// How often memory was registered on the first NIC.
     rounds: u64,
+}
+
+/// The longest wait of each time. What the NIC causes comes each time. A thread also waits where the machine gives its
+/// processor to others, sometimes.
+#[derive(Serialize)]
+struct Waits {
+    least: f64,
+    median: f64,
+    most: f64,
+}
+
+impl Waits {
+    fn new(mut waits: Vec<Duration>) -> Option<Waits> {
+        waits.sort_unstable();
+        let (least, median, most) = (waits.first()?, waits.get(waits.len() / 2)?, waits.last()?);
+        Some(Waits { least: micros(*least), median: micros(*median), most: micros(*most) })
+    }
 }
 
 pub fn run(args: &HoldsArgs) -> Result<Holds> {
@@ -57,15 +76,26 @@ pub fn run(args: &HoldsArgs) -> Result<Holds> {
     };
     let (near, apart) = (open("near")?, open("apart")?);
     let rounds = AtomicU64::new(0);
-    let objects = |on: &Context| wait_beside(&near, on, |pd, on| make_objects(args, pd, on, &rounds));
-    let ((beside, ()), (objects_apart, ())) = (objects(&near)?, objects(&apart)?);
-    let regions = |on: &Context| wait_beside(&near, on, |pd, _| make_regions(args, pd));
-    let ((regions_beside, region), (regions_apart, _)) = (regions(&near)?, regions(&apart)?);
+    let mut region = Duration::ZERO;
+    let (mut objects, mut objects_apart) = (Vec::new(), Vec::new());
+    let (mut regions, mut regions_apart) = (Vec::new(), Vec::new());
+    for _ in 0..args.times {
+        for (on, objects, regions) in
+            [(&near, &mut objects, &mut regions), (&apart, &mut objects_apart, &mut regions_apart)]
+        {
+            let (wait, ()) = wait_beside(&near, on, |pd, on| make_objects(args, pd, on, &rounds))?;
+            objects.push(wait);
+            let (wait, longest) = wait_beside(&near, on, |pd, _| make_regions(args, pd))?;
+            regions.push(wait);
+            region = region.max(longest);
+        }
+    }
+    let waits = |waits| Waits::new(waits).ok_or("--times is at least 1");
     Ok(Holds {
-        objects: beside,
-        objects_apart,
-        regions: regions_beside,
-        regions_apart,
+        objects: waits(objects)?,
+        objects_apart: waits(objects_apart)?,
+        regions: waits(regions)?,
+        regions_apart: waits(regions_apart)?,
         region: micros(region),
         rounds: rounds.into_inner(),
     })
@@ -81,7 +111,7 @@ fn wait_beside<T: Send>(
     near: &Context,
     on: &Context,
     work: impl FnOnce(&Arc<Pd>, &Context) -> Result<T> + Send,
-) -> Result<(f64, T)> {
+) -> Result<(Duration, T)> {
     let pd = on.alloc_pd()?;
     let over = AtomicBool::new(false);
     let (worst, done) = std::thread::scope(|scope| {
@@ -100,11 +130,11 @@ fn wait_beside<T: Send>(
         let done = worker.join().map_err(|_| "the worker panicked".to_owned())??;
         Ok::<_, String>((worst, done))
     })?;
-    Ok((micros(worst), done))
+    Ok((worst, done))
 }
 
 fn make_objects(args: &HoldsArgs, pd: &Arc<Pd>, on: &Context, rounds: &AtomicU64) -> Result<()> {
-    let until = Instant::now() + args.timing.duration();
+    let until = Instant::now() + args.timing.duration() / args.times;
     while Instant::now() < until {
         drop(pd.register(vec![0; args.bytes], Access::LOCAL_WRITE)?);
         let cq = on.create_cq(args.depth, None)?;
