@@ -61,7 +61,8 @@ struct Status {
 impl<K: Eq + Hash> ProcessLooks<K> {
     /// Why a process cannot answer. `find` says its number, if it is not known yet. `None` also if it is not found.
     ///
-    /// That a process is kept waiting shows at the second look: its processor time has not changed since the first.
+    /// That a process is kept waiting shows at the second look: its processor time has not changed since the first. Whoever
+    /// looks may have waited as long for the same processor, so at the first look one that would run is given a second.
     pub fn halt(&mut self, of: K, find: impl FnOnce() -> Option<i32>) -> Option<Halt> {
         let now = Instant::now();
         if let Some(process) = self.known.get_mut(&of)
@@ -73,10 +74,14 @@ impl<K: Eq + Hash> ProcessLooks<K> {
         self.known.remove(&of);
         let pid = find().filter(|_| sees_own_namespace())?;
         let Status { state, ran, started } = Status::of_process(pid)?;
-        if self.known.len() < MOST {
+        let is_remembered = self.known.len() < MOST;
+        if is_remembered {
             self.known.insert(of, Process { pid, started, ran, ran_at: now });
         }
-        is_stopped_state(state).then_some(Halt::Stopped)
+        if is_stopped_state(state) {
+            return Some(Halt::Stopped);
+        }
+        (is_remembered && would_run(pid)).then_some(Halt::KeptWaiting)
     }
 }
 
@@ -179,5 +184,26 @@ mod tests {
         assert_eq!(process.halt(&status(b'R', 6), later), None, "it has run");
         assert_eq!(process.halt(&status(b'R', 6), later + LONG_WAIT / 2), None);
         assert_eq!(process.halt(&status(b't', 6), later), Some(Halt::Stopped));
+    }
+
+    /// Our own thread, which looks, may have waited for the same processor: so the first look may be the last.
+    #[test]
+    fn a_process_that_would_run_gets_a_second_look() {
+        let own = || Some(std::process::id() as i32);
+        let (mut looks, begin) = (ProcessLooks::default(), Instant::now());
+        assert_eq!(looks.halt(0, own), Some(Halt::KeptWaiting), "this thread would run");
+        while looks.halt(0, || None).is_some() {
+            assert!(begin.elapsed() < Duration::from_secs(60), "this thread runs");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_remembered_is_not_waited_for() {
+        let own = || Some(std::process::id() as i32);
+        let mut looks = ProcessLooks::default();
+        for number in 0..MOST {
+            looks.halt(number, own);
+        }
+        assert_eq!(looks.halt(MOST, own), None, "every look would be the first");
     }
 }
