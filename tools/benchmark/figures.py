@@ -216,8 +216,9 @@ def bars(figures):
         waits, apart = holds.get(kind), holds.get(f"{kind}_apart")
         bar(f"longest hold of the NIC lock, while {what}, the least of nine times", waits and waits["least"], most=most,
             form="{:.0f} µs", note=waits and f"{spread(waits)}; with the work on a NIC of its own {spread(apart)}")
-    bar("processor time of the region that took longest to be made or ended", holds.get("region"), form="{:.0f} µs",
-        note="what of that hold is the NIC's")
+    region = holds.get("region")
+    bar("processor time of the region that took longest to be made or ended, the least of all times",
+        region and region["least"], form="{:.0f} µs", note=region and f"{spread(region)}; what of a hold is the NIC's")
     bar("CPU of an idle process with connected QPs", figures.once.get("idle"), most=0.005, form="{:.2%}",
         note="nothing ticks when nothing is to be done")
     resident = figures.once.get("resident")

@@ -34,38 +34,38 @@ pub struct HoldsArgs {
     device: String,
 }
 
-/// What a thread waits at most for a NIC, in microseconds.
+/// What a thread waits at most for a NIC.
 #[derive(Serialize)]
 pub struct Holds {
     /// While memory is registered, and CQs and QPs are made, changed and freed.
-    objects: Waits,
+    objects: Longest,
     /// The same on another NIC.
-    objects_apart: Waits,
+    objects_apart: Longest,
     /// While many regions are made.
-    regions: Waits,
+    regions: Longest,
     /// The same on another NIC.
-    regions_apart: Waits,
+    regions_apart: Longest,
     /// The processor time of the one that took longest to be made or ended: what the NIC does in a hold is a part of it,
     /// and no other program is.
-    region: f64,
+    region: Longest,
     /// How often memory was registered on the first NIC.
     rounds: u64,
 }
 
-/// The longest wait of each time. What the NIC causes comes each time. A thread also waits where the machine gives its
-/// processor to others, sometimes.
+/// The longest of each time, in microseconds. What the NIC causes comes each time. A thread also waits where the machine
+/// gives its processor to others, sometimes.
 #[derive(Serialize)]
-struct Waits {
+struct Longest {
     least: f64,
     median: f64,
     most: f64,
 }
 
-impl Waits {
-    fn new(mut waits: Vec<Duration>) -> Option<Waits> {
+impl Longest {
+    fn new(mut waits: Vec<Duration>) -> Option<Longest> {
         waits.sort_unstable();
         let (least, median, most) = (waits.first()?, waits.get(waits.len() / 2)?, waits.last()?);
-        Some(Waits { least: micros(*least), median: micros(*median), most: micros(*most) })
+        Some(Longest { least: micros(*least), median: micros(*median), most: micros(*most) })
     }
 }
 
@@ -76,7 +76,7 @@ pub fn run(args: &HoldsArgs) -> Result<Holds> {
     };
     let (near, apart) = (open("near")?, open("apart")?);
     let rounds = AtomicU64::new(0);
-    let mut region = Duration::ZERO;
+    let mut region = Vec::new();
     let (mut objects, mut objects_apart) = (Vec::new(), Vec::new());
     let (mut regions, mut regions_apart) = (Vec::new(), Vec::new());
     for _ in 0..args.times {
@@ -87,16 +87,16 @@ pub fn run(args: &HoldsArgs) -> Result<Holds> {
             objects.push(wait);
             let (wait, longest) = wait_beside(&near, on, |pd, _| make_regions(args, pd))?;
             regions.push(wait);
-            region = region.max(longest);
+            region.push(longest);
         }
     }
-    let waits = |waits| Waits::new(waits).ok_or("--times is at least 1");
+    let waits = |waits| Longest::new(waits).ok_or("--times is at least 1");
     Ok(Holds {
         objects: waits(objects)?,
         objects_apart: waits(objects_apart)?,
         regions: waits(regions)?,
         regions_apart: waits(regions_apart)?,
-        region: micros(region),
+        region: waits(region)?,
         rounds: rounds.into_inner(),
     })
 }
