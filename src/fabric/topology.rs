@@ -327,3 +327,50 @@ impl Topology {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two_switches() -> (Topology, [NodeId; 2]) {
+        let mut topology = Topology::new();
+        let ends =
+            ["s0", "s1"].map(|name| topology.add_switch(name, SwitchConfig::default()).expect("a name"));
+        (topology, ends)
+    }
+
+    fn linked(links: usize) -> Result<Topology, TopologyError> {
+        let (mut topology, [a, b]) = two_switches();
+        for _ in 0..links {
+            topology.link(a, b, LinkSpec::default())?;
+        }
+        Ok(topology)
+    }
+
+    #[test]
+    fn there_are_only_so_many_nodes() {
+        let (mut topology, _) = two_switches();
+        for number in 2..MOST_NODES {
+            topology.add_host(&format!("h{number}"), HostConfig::default()).expect("room");
+        }
+        let refused = topology.add_host("one more", HostConfig::default());
+        assert_eq!(refused, Err(TopologyError::TooManyNodes));
+        assert_eq!(
+            topology.add_switch("one more", SwitchConfig::default()),
+            Err(TopologyError::TooManyNodes)
+        );
+    }
+
+    #[test]
+    fn there_are_only_so_many_links() {
+        assert!(linked(MOST_LINKS).is_ok());
+        assert_eq!(linked(MOST_LINKS + 1), Err(TopologyError::TooManyLinks));
+    }
+
+    #[test]
+    fn a_node_has_only_so_many_links() {
+        let check = |links| linked(links).and_then(|topology| topology.check());
+        assert_eq!(check(MOST_PORTS), Ok(()));
+        assert_eq!(check(MOST_PORTS + 1), Err(TopologyError::TooManyPorts("s0".to_owned())));
+    }
+}
