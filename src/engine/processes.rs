@@ -89,10 +89,9 @@ impl Processes {
         std::mem::take(&mut self.questions)
     }
 
-    /// A process was looked at. Returns whether that is news.
-    pub fn answer(&mut self, now: Time, process: ProcessAt, stopped: bool) -> bool {
-        let before = self.seen.insert(process, Seen { stopped, at: now, asked: None });
-        before.is_some_and(|seen| seen.stopped) != stopped
+    /// A process was looked at.
+    pub fn answer(&mut self, now: Time, process: ProcessAt, stopped: bool) {
+        self.seen.insert(process, Seen { stopped, at: now, asked: None });
     }
 
     /// Whether a process was stopped when it was last looked at.
@@ -131,13 +130,13 @@ mod tests {
         }
         assert_eq!(processes.take_questions(), [PROCESS]);
         let seen = START + Duration::from_millis(1);
-        assert!(processes.answer(seen, PROCESS, true));
+        processes.answer(seen, PROCESS, true);
         assert_eq!(processes.state(seen, PROCESS, START), PeerProcess::Stopped);
         assert!(!processes.has_questions(), "it is known");
         let later = seen + Duration::from_millis(1);
         assert_eq!(processes.state(later, PROCESS, later), PeerProcess::Awaited);
         assert!(processes.is_stopped(PROCESS), "as far as is known");
-        assert!(processes.answer(later, PROCESS, false));
+        processes.answer(later, PROCESS, false);
         assert_eq!(processes.state(later, PROCESS, later), PeerProcess::NotStopped);
     }
 

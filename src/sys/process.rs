@@ -38,6 +38,8 @@ pub enum Halt {
     Stopped,
     /// It would run, but others have all processors, or a disk is slow.
     KeptWaiting,
+    /// It would run, and one look does not tell whether it does.
+    Perhaps,
 }
 
 /// A process. Its number alone may be given to another one.
@@ -48,6 +50,8 @@ struct Process {
     /// The processor time of all its threads, and when that was first seen.
     ran: u64,
     ran_at: Instant,
+    /// What was last said of it.
+    told: Option<Halt>,
 }
 
 /// What the kernel says about a process or a thread.
@@ -76,12 +80,20 @@ impl<K: Eq + Hash> ProcessLooks<K> {
         let Status { state, ran, started } = Status::of_process(pid)?;
         let is_remembered = self.known.len() < MOST;
         if is_remembered {
-            self.known.insert(of, Process { pid, started, ran, ran_at: now });
+            self.known.insert(of, Process { pid, started, ran, ran_at: now, told: None });
         }
         if is_stopped_state(state) {
             return Some(Halt::Stopped);
         }
-        (is_remembered && would_run(pid)).then_some(Halt::KeptWaiting)
+        (is_remembered && would_run(pid)).then_some(Halt::Perhaps)
+    }
+
+    /// Whether what a look has found is to be said: it is certain, and differs from what was said before.
+    pub fn is_news(&mut self, of: &K, halt: Option<Halt>) -> bool {
+        let Some(process) = self.known.get_mut(of).filter(|_| halt != Some(Halt::Perhaps)) else {
+            return false;
+        };
+        std::mem::replace(&mut process.told, halt) != halt
     }
 }
 
@@ -175,7 +187,7 @@ mod tests {
     #[test]
     fn a_process_that_is_kept_waiting_would_run_and_does_not_for_long() {
         let (pid, start) = (std::process::id() as i32, Instant::now());
-        let mut process = Process { pid, started: 0, ran: 5, ran_at: start };
+        let mut process = Process { pid, started: 0, ran: 5, ran_at: start, told: None };
         let status = |state, ran| Status { state, ran, started: 0 };
         let soon = start + LONG_WAIT / 2;
         assert_eq!(process.halt(&status(b'R', 5), soon), None, "it may have its turn soon");
@@ -191,10 +203,28 @@ mod tests {
     fn a_process_that_would_run_gets_a_second_look() {
         let own = || Some(std::process::id() as i32);
         let (mut looks, begin) = (ProcessLooks::default(), Instant::now());
-        assert_eq!(looks.halt(0, own), Some(Halt::KeptWaiting), "this thread would run");
+        let first = looks.halt(0, own);
+        assert_eq!(first, Some(Halt::Perhaps), "this thread would run");
+        assert!(!looks.is_news(&0, first));
         while looks.halt(0, || None).is_some() {
             assert!(begin.elapsed() < Duration::from_secs(60), "this thread runs");
         }
+    }
+
+    #[test]
+    fn what_a_look_has_found_is_said_once() {
+        let mut looks = ProcessLooks::default();
+        looks.halt(0, || Some(std::process::id() as i32));
+        let found = [
+            Some(Halt::Stopped),
+            Some(Halt::Stopped),
+            Some(Halt::Perhaps),
+            Some(Halt::KeptWaiting),
+            None,
+            None,
+        ];
+        assert_eq!(found.map(|halt| looks.is_news(&0, halt)), [true, false, false, true, true, false]);
+        assert!(!looks.is_news(&1, Some(Halt::Stopped)), "nobody has looked at it");
     }
 
     #[test]

@@ -367,14 +367,14 @@ impl Nic {
                 Err(Poisoned) => return,
             };
             let halt = looks.halt((address, slot), || process_at(address, slot, lifelines));
-            let is_news = match self.core.lock() {
+            match self.core.lock() {
                 Ok(mut guard) => guard.engine.processes().answer(now, (address, slot), halt.is_some()),
                 Err(Poisoned) => return,
-            };
-            if is_news {
+            }
+            if looks.is_news(&(address, slot), halt) {
                 let what = match halt {
                     Some(Halt::Stopped) => "its process is stopped",
-                    Some(Halt::KeptWaiting) => "its process waits for a processor or a disk",
+                    Some(Halt::KeptWaiting | Halt::Perhaps) => "its process waits for a processor or a disk",
                     None => "its process has continued",
                 };
                 tracing::info!(device = self.name, peer = %address, %slot, what);
