@@ -14,6 +14,9 @@ const MOST: usize = 4096;
 /// Threads of a process that are looked at.
 const MOST_THREADS: usize = 64;
 
+/// A look at a process says little of how it was so long before.
+const OUT_OF_DATE: Duration = Duration::from_secs(1);
+
 /// A process that would run and has not run for this long is kept waiting. The kernel's turns are shorter where few want
 /// to run.
 const LONG_WAIT: Duration = Duration::from_millis(10);
@@ -50,6 +53,9 @@ struct Process {
     /// The processor time of all its threads, and when that was first seen.
     ran: u64,
     ran_at: Instant,
+    /// When it was last looked at, and whether that told nothing.
+    seen_at: Instant,
+    doubts: bool,
     /// What was last said of it.
     told: Option<Halt>,
 }
@@ -80,7 +86,10 @@ impl<K: Eq + Hash> ProcessLooks<K> {
         let Status { state, ran, started } = Status::of_process(pid)?;
         let is_remembered = self.known.len() < MOST;
         if is_remembered {
-            self.known.insert(of, Process { pid, started, ran, ran_at: now, told: None });
+            self.known.insert(
+                of,
+                Process { pid, started, ran, ran_at: now, seen_at: now, doubts: true, told: None },
+            );
         }
         if is_stopped_state(state) {
             return Some(Halt::Stopped);
@@ -99,11 +108,18 @@ impl<K: Eq + Hash> ProcessLooks<K> {
 
 impl Process {
     fn halt(&mut self, status: &Status, now: Instant) -> Option<Halt> {
-        if status.ran != self.ran {
+        let is_late = now.duration_since(std::mem::replace(&mut self.seen_at, now)) >= OUT_OF_DATE;
+        let has_run = status.ran != self.ran;
+        if has_run {
             (self.ran, self.ran_at) = (status.ran, now);
         }
         if is_stopped_state(status.state) {
             return Some(Halt::Stopped);
+        }
+        // Every other look counts, however long lies between them.
+        self.doubts = is_late && has_run && !self.doubts && would_run(self.pid);
+        if self.doubts {
+            return Some(Halt::Perhaps);
         }
         let waits = now.duration_since(self.ran_at) >= LONG_WAIT && would_run(self.pid);
         waits.then_some(Halt::KeptWaiting)
@@ -187,7 +203,8 @@ mod tests {
     #[test]
     fn a_process_that_is_kept_waiting_would_run_and_does_not_for_long() {
         let (pid, start) = (std::process::id() as i32, Instant::now());
-        let mut process = Process { pid, started: 0, ran: 5, ran_at: start, told: None };
+        let mut process =
+            Process { pid, started: 0, ran: 5, ran_at: start, seen_at: start, doubts: true, told: None };
         let status = |state, ran| Status { state, ran, started: 0 };
         let soon = start + LONG_WAIT / 2;
         assert_eq!(process.halt(&status(b'R', 5), soon), None, "it may have its turn soon");
@@ -196,6 +213,13 @@ mod tests {
         assert_eq!(process.halt(&status(b'R', 6), later), None, "it has run");
         assert_eq!(process.halt(&status(b'R', 6), later + LONG_WAIT / 2), None);
         assert_eq!(process.halt(&status(b't', 6), later), Some(Halt::Stopped));
+        let much_later = later + OUT_OF_DATE;
+        assert_eq!(
+            process.halt(&status(b'R', 9), much_later),
+            Some(Halt::Perhaps),
+            "it has run since, but when?"
+        );
+        assert_eq!(process.halt(&status(b'R', 10), much_later + OUT_OF_DATE), None, "it runs");
     }
 
     /// Our own thread, which looks, may have waited for the same processor: so the first look may be the last.
