@@ -35,7 +35,7 @@ class PageTest(VerbsTest):
             script = f"set -e\n{SAY}\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n" + "\n".join(commands)
             done = subprocess.run(["bash", "-c", script], env=env, cwd=directory, capture_output=True, text=True,
                                   stdin=subprocess.DEVNULL, timeout=PAGE_TIMEOUT)
-            logs = [(log.name, log.read_text().splitlines()) for log in sorted(pathlib.Path(directory).glob("*.log"))]
+            logs = [(log.name, log.read_text(errors="replace").splitlines()) for log in sorted(pathlib.Path(directory).glob("*.log"))]
         # The last is what is shown again when all tests are over.
         last = "".join("\n  ".join([f"\n{name}:", *lines[-LAST_LINES:]]) for name, lines in logs)
         self.said = f"{page}: {done.stdout}{last}\n{done.stderr}"

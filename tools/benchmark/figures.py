@@ -79,7 +79,7 @@ def least_of(values):
 
 
 def spread(waits):
-    return "{least:.0f}, median {median:.0f}, most {most:.0f} µs".format(**waits)
+    return "least {least:.0f}, median {median:.0f}, most {most:.0f} µs".format(**waits)
 
 
 def bars(figures):
@@ -214,11 +214,11 @@ def bars(figures):
     kinds = (("512 MiB, CQs and QPs come and go", "objects", None), ("2^18 regions are made", "regions", 1500))
     for what, kind, most in kinds:
         waits, apart = holds.get(kind), holds.get(f"{kind}_apart")
-        bar(f"longest hold of the NIC lock, while {what}, the least of nine times", waits and waits["least"], most=most,
+        bar(f"longest hold of the NIC lock, while {what}, the median of nine times", waits and waits["median"], most=most,
             form="{:.0f} µs", note=waits and f"{spread(waits)}; with the work on a NIC of its own {spread(apart)}")
     region = holds.get("region")
-    bar("processor time of the region that took longest to be made or ended, the least of all times",
-        region and region["least"], form="{:.0f} µs", note=region and f"{spread(region)}; what of a hold is the NIC's")
+    bar("processor time of the region that took longest to be made or ended, the median of all times",
+        region and region["median"], form="{:.0f} µs", note=region and f"{spread(region)}; what of a hold is the NIC's")
     bar("CPU of an idle process with connected QPs", figures.once.get("idle"), most=0.005, form="{:.2%}",
         note="nothing ticks when nothing is to be done")
     resident = figures.once.get("resident")

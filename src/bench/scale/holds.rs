@@ -34,7 +34,8 @@ pub struct HoldsArgs {
     device: String,
 }
 
-/// What a thread waits at most for a NIC.
+/// What a thread waits at most for a NIC. It also waits where the machine gives its processor to others: so much it waits
+/// when the work is on a NIC of its own.
 #[derive(Serialize)]
 pub struct Holds {
     /// While memory is registered, and CQs and QPs are made, changed and freed.
@@ -52,8 +53,7 @@ pub struct Holds {
     rounds: u64,
 }
 
-/// The longest of each time, in microseconds. What the NIC causes comes each time. A thread also waits where the machine
-/// gives its processor to others, sometimes.
+/// The longest of each time, in microseconds.
 #[derive(Serialize)]
 struct Longest {
     least: f64,
