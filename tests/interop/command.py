@@ -197,13 +197,18 @@ class Interop:
             self._fail(f"Linux {guest.version}: bench", error)
 
     def _give_up(self, name, guest, far, untried):
-        """Keep what the guest says, and go on with another one."""
+        """Go on with another guest."""
+        where = self._replace(guest, name)
+        self._fail(f"{name}", f"the ends could not be connected any more, {untried} cells not tried; see {where}")
+        far.restart()
+
+    def _replace(self, guest, name):
+        """Another guest instead of one that may not work any more; where that is what it had to say."""
         (self.out / "failed").mkdir(exist_ok=True)
         where = self.out / f"failed/{name}-guest.txt"
         where.write_text(guest.condition())
-        self._fail(f"{name}", f"the ends could not be connected any more, {untried} cells not tried; see {where}")
-        far.restart()
         guest.renew()
+        return where
 
     def _captures(self, name, starts, failed=()):
         """Ask tshark about each capture, keep the parts that belong to failures, and remove the rest."""
@@ -394,9 +399,19 @@ class Interop:
 
         disk = make(ours) if cases else None
         for case in cases:
-            if problem := disk.run(case):
+            known = guest.faults()
+            problem = disk.run(case)
+            if problem and (said := guest.faults(seen=known)):
+                # That says nothing of ours, and the guest is of no use any longer.
+                print(f"{case}: {problem}", "The guest's kernel failed:", *said, "Once more, in another guest", sep="\n", flush=True)
+                self._replace(guest, part)
+                disk = make(ours)
+                problem = disk.run(case)
+            if problem:
                 self._fail(f"Linux {guest.version}: {case}", problem)
                 self._keep_captures(guest, part)
+                self._replace(guest, part)
+                disk = make(ours)
             else:
                 self.passed["disks"] += 1
         if cases:

@@ -2,12 +2,15 @@
 
 import json
 import pathlib
+import re
 import subprocess
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RXE_PEER = ROOT / "tools/rxe-peer"
 BOOT_SECONDS = 600  # the first time it downloads a kernel
+# How Linux begins the report of a fault of its own.
+FAULT = re.compile(r"\] (rcu: )?(BUG: |Oops: |WARNING: |general protection fault|INFO: (task .* blocked|rcu\S* .*stall))")
 
 
 class Guest:
@@ -47,12 +50,23 @@ class Guest:
             return None
         return f"{there:.2f} s went by in the guest in {most:.2f} s"
 
+    def faults(self, seen=()):
+        """What its kernel says of faults of its own, without what was `seen` before."""
+        try:
+            lines = self.run("dmesg").splitlines()
+        except (RuntimeError, subprocess.TimeoutExpired):
+            return ["it does not answer"]
+        return [line for line in lines if FAULT.search(line) and line not in seen]
+
     def condition(self):
         """What there is to say about a guest that may not work any more."""
         script = "ip -s link; ip neigh; cat /proc/interrupts /proc/softirqs; ps; dmesg | tail -50"
-        asked = subprocess.run(self.command("sh", "-c", script), capture_output=True, text=True, timeout=BOOT_SECONDS)
+        try:
+            said = f"clock: {self.clock_problem() or 'right'}\n{self.run('sh', '-c', script)}"
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            said = str(error)
         console = _tool("console", "--name", self.name, check=False)
-        return f"clock: {self.clock_problem() or 'right'}\n{asked.stdout}{asked.stderr}\nconsole:\n{console.stdout}{console.stderr}"
+        return f"{said}\nconsole:\n{console.stdout}{console.stderr}"
 
     def command(self, *argv):
         """The command line that runs `argv` in the guest."""
