@@ -214,8 +214,10 @@ def bars(figures):
     kinds = (("512 MiB, CQs and QPs come and go", "objects", None), ("2^18 regions are made", "regions", 1500))
     for what, kind, most in kinds:
         waits, apart = holds.get(kind), holds.get(f"{kind}_apart")
-        bar(f"longest hold of the NIC lock, while {what}, the median of nine times", waits and waits["median"], most=most,
-            form="{:.0f} µs", note=waits and f"{spread(waits)}; with the work on a NIC of its own {spread(apart)}")
+        bar(f"longest hold of the NIC lock, while {what}, the median of nine times", waits and waits["hold"]["median"], most=most,
+            form="{:.0f} µs", note=waits and f"{spread(waits['hold'])}; with the work on a NIC of its own {spread(apart['hold'])}")
+        bar("the call that took longest there, from begin to end", waits and waits["call"]["median"], form="{:.0f} µs",
+            note=waits and f"{spread(waits['call'])}; with the work on a NIC of its own {spread(apart['call'])}")
     region = holds.get("region")
     bar("processor time of the region that took longest to be made or ended, the median of all times",
         region and region["median"], form="{:.0f} µs", note=region and f"{spread(region)}; what of a hold is the NIC's")

@@ -1,6 +1,8 @@
 //! How long the NIC is held while another thread makes and frees what is large.
 
+use std::fs::File;
 use std::hint::black_box;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -34,23 +36,46 @@ pub struct HoldsArgs {
     device: String,
 }
 
-/// What a thread waits at most for a NIC. It also waits where the machine gives its processor to others: so much it waits
-/// when the work is on a NIC of its own.
+/// What a thread waits at most for a NIC.
 #[derive(Serialize)]
 pub struct Holds {
     /// While memory is registered, and CQs and QPs are made, changed and freed.
-    objects: Longest,
+    objects: Waits,
     /// The same on another NIC.
-    objects_apart: Longest,
+    objects_apart: Waits,
     /// While many regions are made.
-    regions: Longest,
+    regions: Waits,
     /// The same on another NIC.
-    regions_apart: Longest,
+    regions_apart: Waits,
     /// The processor time of the one that took longest to be made or ended: what the NIC does in a hold is a part of it,
     /// and no other program is.
     region: Longest,
     /// How often memory was registered on the first NIC.
     rounds: u64,
+}
+
+/// How long the longest calls took that need the NIC.
+#[derive(Serialize)]
+struct Waits {
+    /// From their begin to their end.
+    call: Longest,
+    /// Without the time for which the thread would have run and the kernel had no processor for it: so long, at most, was
+    /// the NIC held by others.
+    hold: Longest,
+}
+
+/// A call that took long, and what it took without waiting for a processor.
+#[derive(Clone, Copy, Default)]
+struct Wait {
+    call: Duration,
+    hold: Duration,
+}
+
+impl Waits {
+    fn new(waits: &[Wait]) -> Option<Waits> {
+        let of = |part: fn(&Wait) -> Duration| Longest::new(waits.iter().map(part).collect());
+        Some(Waits { call: of(|wait| wait.call)?, hold: of(|wait| wait.hold)? })
+    }
 }
 
 /// The longest of each time, in microseconds.
@@ -90,13 +115,14 @@ pub fn run(args: &HoldsArgs) -> Result<Holds> {
             region.push(longest);
         }
     }
-    let waits = |waits| Longest::new(waits).ok_or("--times is at least 1");
+    let none = "--times is at least 1";
+    let waits = |waits: Vec<Wait>| Waits::new(&waits).ok_or(none);
     Ok(Holds {
         objects: waits(objects)?,
         objects_apart: waits(objects_apart)?,
         regions: waits(regions)?,
         regions_apart: waits(regions_apart)?,
-        region: waits(region)?,
+        region: Longest::new(region).ok_or(none)?,
         rounds: rounds.into_inner(),
     })
 }
@@ -111,8 +137,9 @@ fn wait_beside<T: Send>(
     near: &Context,
     on: &Context,
     work: impl FnOnce(&Arc<Pd>, &Context) -> Result<T> + Send,
-) -> Result<(Duration, T)> {
+) -> Result<(Wait, T)> {
     let pd = on.alloc_pd()?;
+    let processor = ProcessorWait::of_this_thread()?;
     let over = AtomicBool::new(false);
     let (worst, done) = std::thread::scope(|scope| {
         let worker = scope.spawn(|| {
@@ -120,12 +147,18 @@ fn wait_beside<T: Send>(
             over.store(true, Ordering::Release);
             result
         });
-        let mut worst = Duration::ZERO;
+        let mut worst = Wait::default();
         while !over.load(Ordering::Acquire) {
+            // What it waits for a processor while it asks for that is taken off, too, so it counts as a part of the call.
             let before = Instant::now();
+            let waited = processor.so_far()?;
             let looked = near.gid(0);
-            worst = worst.max(before.elapsed());
+            let call = before.elapsed();
             black_box(looked).map_err(|error| error.to_string())?;
+            worst.call = worst.call.max(call);
+            if call > worst.hold {
+                worst.hold = worst.hold.max(call.saturating_sub(processor.so_far()? - waited));
+            }
         }
         let done = worker.join().map_err(|_| "the worker panicked".to_owned())??;
         Ok::<_, String>((worst, done))
@@ -163,6 +196,23 @@ fn make_regions(args: &HoldsArgs, pd: &Arc<Pd>) -> Result<Duration> {
         timed(before);
     }
     Ok(worst)
+}
+
+/// How long a thread has waited for a processor since it began, as the kernel counts it (proc_pid_schedstat(5)).
+struct ProcessorWait(File);
+
+impl ProcessorWait {
+    fn of_this_thread() -> Result<ProcessorWait> {
+        Ok(ProcessorWait(File::open("/proc/thread-self/schedstat")?))
+    }
+
+    fn so_far(&self) -> std::result::Result<Duration, String> {
+        let mut text = [0; 64];
+        let len = self.0.read_at(&mut text, 0).map_err(|error| error.to_string())?;
+        let second = str::from_utf8(&text[..len]).ok().and_then(|text| text.split_ascii_whitespace().nth(1));
+        let nanos = second.and_then(|word| word.parse().ok()).ok_or("schedstat has no second number")?;
+        Ok(Duration::from_nanos(nanos))
+    }
 }
 
 /// The processor time of this thread.
