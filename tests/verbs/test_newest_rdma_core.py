@@ -7,7 +7,7 @@ import tempfile
 
 import packages
 from harness import ROOT, SUITE_TIMEOUT, VerbsTest
-from test_perftest import RESULT
+from perftest import results
 from test_pyverbs import copy_tests, documented, generic
 
 PACKAGES = [
@@ -56,7 +56,7 @@ class NewestRdmaCore(VerbsTest):
     def test_perftest_which_is_linked_with_the_providers(self):
         for program in ("ib_write_bw", "ib_send_lat"):
             _, out = self.run_pair(self.program(program), "-F", "-n", "200")
-            self.assertTrue(RESULT.search(out), out)
+            self.assertTrue(results(out), out)
 
     def test_its_own_generic_tests(self):
         directory = tempfile.TemporaryDirectory(prefix="softrnic-test-")

@@ -6,20 +6,20 @@ import tempfile
 import cm_programs as programs
 from cm import CmTest, rdma_port
 from harness import ADDRESS, free_port
-from test_perftest import RESULT
+from perftest import results
 
 
 class Perftest(CmTest):
     """Each test is one run of a pair, made below."""
 
-    def perftest(self, program, *options, result=RESULT):
+    def perftest(self, program, *options):
         port = rdma_port()
         words = [program, "-R", "-F", "-p", port, *options]
         # The first of its connections, by which the two agree, is always of the port space of TCP.
         outs = self.run_cm_pair(words, [*words, ADDRESS], port, timeout=120)
         for out in outs:
             self.assertNotRegex(out, r"(?i)couldn't|failed|error")
-        self.assertTrue(result.search(outs[1]), outs[1])
+        self.assertTrue(results(outs[1]), outs[1])
 
 
 def add_perftests():
