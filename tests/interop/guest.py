@@ -55,7 +55,7 @@ class Guest:
         try:
             lines = self.run("dmesg").splitlines()
         except (RuntimeError, subprocess.TimeoutExpired):
-            return ["it does not answer"]
+            return ["it does not answer, or QEMU has ended"]
         return [line for line in lines if FAULT.search(line) and line not in seen]
 
     def condition(self):
@@ -69,8 +69,8 @@ class Guest:
         return f"{said}\nconsole:\n{console.stdout}{console.stderr}"
 
     def command(self, *argv):
-        """The command line that runs `argv` in the guest."""
-        return [str(RXE_PEER), "run", "--name", self.name, "--", *map(str, argv)]
+        """The command line that runs `argv` in the guest. If QEMU has ended, another guest would not be this one."""
+        return [str(RXE_PEER), "run", "--no-boot", "--name", self.name, "--", *map(str, argv)]
 
     def sees(self, path):
         """Whether a file of ours is there in the guest, too."""

@@ -112,6 +112,7 @@ def pairs(server, client, commands, forgiven=None, meanwhile=lambda: ""):
         serving = [start(server, serve) for serve, _, _ in commands]
         for program, (_, _, ready) in zip(serving, commands):
             if not program.comes_up(ready):
+                program.heard()
                 return f"the server does not wait for a client: {program.said()}"
         calling = [start(client, call) for _, call, _ in commands]
         problem = meanwhile()

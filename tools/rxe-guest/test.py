@@ -236,6 +236,11 @@ class Lives(unittest.TestCase):
         self.assertEqual(done.stdout.decode(), f"{self.name}\n")
         self.assertEqual(left_behind(self.name), [])
 
+    def test_a_command_may_want_the_guest_that_is_up(self):
+        done = tool("run", "--no-boot", "--name", self.name, "--", "true")
+        self.assertEqual(done.returncode, 125)
+        self.assertIn(f"guest {self.name} is not up", done.stderr.decode())
+
     def test_an_interrupted_start_leaves_nothing(self):
         for number in (signal.SIGTERM, signal.SIGINT):
             up = self.start_until_qemu_runs()
