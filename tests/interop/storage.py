@@ -69,7 +69,7 @@ class Disk:
                 return "the guest has other data than was written"
             self._copy(case, "from", read)
             return "" if read.read_bytes() == data else "other data came back than was written"
-        except Failed as problem:
+        except (Failed, RuntimeError, subprocess.TimeoutExpired) as problem:
             return str(problem)
         finally:
             written.unlink()
