@@ -157,7 +157,9 @@ fn wait_beside<T: Send>(
             black_box(looked).map_err(|error| error.to_string())?;
             worst.call = worst.call.max(call);
             if call > worst.hold {
-                worst.hold = worst.hold.max(call.saturating_sub(processor.so_far()? - waited));
+                // Until now, as what it has waited for.
+                let waited = processor.so_far()? - waited;
+                worst.hold = worst.hold.max(before.elapsed().saturating_sub(waited));
             }
         }
         let done = worker.join().map_err(|_| "the worker panicked".to_owned())??;
