@@ -101,6 +101,8 @@ class Interop:
         self.out.mkdir(parents=True, exist_ok=True)
         self.table = report.Table()
         self.failures, self.passed = [], collections.Counter()
+        # Guests that failed by themselves.
+        self.lost = 0
         self.begun = time.monotonic()
         self.library = args.library.resolve() if args.library else build_library()
         self.program = agent.build(self.out, self.library.parent / "softrnic")
@@ -151,7 +153,8 @@ class Interop:
         for what, why in self.failures:
             print(f"FAIL {what}: {why}")
         passed = ", ".join(f"{count} {what}" for what, count in self.passed.items()) or "nothing"
-        print(f"passed: {passed}; failed: {len(self.failures)}; {time.monotonic() - self.begun:.0f} s")
+        lost = f" guests lost: {self.lost};" if self.lost else ""
+        print(f"passed: {passed}; failed: {len(self.failures)};{lost} {time.monotonic() - self.begun:.0f} s")
         return 1 if self.failures or not self.passed else 0
 
     def _wanted(self, name):
@@ -404,6 +407,7 @@ class Interop:
             if problem and (said := guest.faults(seen=known)):
                 # That says nothing of ours, and the guest is of no use any longer.
                 print(f"{case}: {problem}", "The guest's kernel failed:", *said, "Once more, in another guest", sep="\n", flush=True)
+                self.lost += 1
                 self._replace(guest, part)
                 disk = make(ours)
                 problem = disk.run(case)
