@@ -187,6 +187,10 @@ impl Wire {
         }
     }
 
+    pub fn since_last_look(&self) -> Duration {
+        self.looked.elapsed()
+    }
+
     /// Looks until a packet is there, at most until `end`.
     pub fn look_until(&mut self, end: Instant) {
         self.look_until_in(end, |wire| &wire.seen);

@@ -89,6 +89,12 @@ class Drill(VerbsTest):
         self.serve(server, port, ["rping", "-s", "-P", "-a", server, "-p", port])
         self.judge_server(server, port, OF_SERVER)
 
+    def test_a_server_that_repeats_its_reply_is_one(self):
+        # As one does that waited long for the confirmation.
+        server, port = "127.9.22.11", free_port()
+        self.serve(server, port, ["rping", "-s", "-P", "-a", server, "-p", port], "--fault", "dup:op=cm_rep:nth=1")
+        self.judge_server(server, port, ["cm-connection", "server-requests"])
+
     def test_a_server_of_one_connection_is_enough_if_it_is_started_again(self):
         server, port = "127.9.22.6", free_port()
         self.serve(server, port, ["sh", "-c", f"while :; do rping -s -a {server} -p {port}; done"])
@@ -106,8 +112,8 @@ class Drill(VerbsTest):
         self.assertEqual((case["verdict"], case["line_number"]), ("cannot_tell", 7), case)
         self.assertIn("no message was sent; it could not be played again", case["what"])
 
-    def serve(self, server, port, argv):
-        program = self.start(argv, run=["--device", f"udp:{server}?early=off"])
+    def serve(self, server, port, argv, *options):
+        program = self.start(argv, run=["--device", f"udp:{server}?early=off", *options])
         self.wait_until(lambda: cm.is_listening(port, "tcp", program.pid), program)
 
     def judge_server(self, server, port, wanted):

@@ -9,8 +9,9 @@ use super::{Lab, LabError, told};
 use crate::peer::Peer;
 use crate::timing::Place;
 
-/// What it must be able to do, whatever else it does. Whether it agrees to the end shows in scripts.
-const MEETING: &str = "server\n< CM REQ c\n> CM REP c\n< CM RTU c\n";
+/// What it must be able to do, whatever else it does. It may repeat its reply before the confirmation has come, and whether it
+/// agrees to the end shows in scripts.
+const MEETING: &str = "server\n< CM REQ c\n> CM REP c\n< CM RTU c\nignore\n";
 /// What happens where nobody listens and a kernel answers. Where somebody listens, another reason refuses this, and the program
 /// learns nothing of it.
 const ABSENCE: &str = "server\n< CM REQ c rgid 0x01020304\n> CM REJ c reason 8\n";

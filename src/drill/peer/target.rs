@@ -271,6 +271,10 @@ impl Target for Peer<'_> {
         if let Some(ids) = dreq_ids(&packet.bytes) {
             self.past = ids.remote;
         }
+        if self.agent.is_none() {
+            // Nobody but the server was waited for, and it has a timer for what it said.
+            self.wire.held_up(self.wire.since_last_look());
+        }
         self.wire.look();
         self.sent = Some(Instant::now());
         self.wire.send(packet).map_err(Trouble::Broken)?;
