@@ -24,6 +24,8 @@ const BATCH: usize = 32;
 /// sends from a random IPv4 ID on, which a NIC has to know; here ICRCs are computed as if it counted from 0.
 pub struct Socket {
     socket: UdpSocket,
+    /// Whether each receive asks who has sent.
+    asks: bool,
 }
 
 /// What a receive found.
@@ -45,15 +47,22 @@ impl Socket {
             (libc::SOL_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
             (libc::SOL_UDP, libc::UDP_GRO, on),
         ];
-        for (level, name, value) in options {
-            // SAFETY: the options take an int, which lives through the call.
-            let set =
-                unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), 4) };
-            if set < 0 {
-                return Err(io::Error::last_os_error());
-            }
-        }
-        Ok(Socket { socket })
+        let socket = Socket { socket, asks: false };
+        options.into_iter().try_for_each(|(level, name, value)| socket.set(level, name, value))?;
+        Ok(socket)
+    }
+
+    fn set(&self, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+        // SAFETY: the options take an int, which lives through the call.
+        let set =
+            unsafe { libc::setsockopt(self.socket.as_raw_fd(), level, name, (&raw const value).cast(), 4) };
+        if set < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Asks with each receive who has sent, and with which TOS.
+    pub fn ask_for_origin(&mut self) -> io::Result<()> {
+        self.asks = true;
+        self.set(libc::SOL_IP, libc::IP_RECVTOS, 1)
     }
 
     pub fn port(&self) -> io::Result<u16> {
@@ -105,6 +114,7 @@ impl Socket {
     /// Receives one datagram, or several that were coalesced, if any is there.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
         let mut control = [0_u64; 8];
+        let mut origin = [0_u64; 4];
         let mut vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
         // SAFETY: all zero is valid; the pointers go to live memory of the lengths given.
         let got = unsafe {
@@ -113,6 +123,10 @@ impl Socket {
             header.msg_iovlen = 1;
             header.msg_control = control.as_mut_ptr().cast();
             header.msg_controllen = size_of_val(&control) as _;
+            if self.asks {
+                header.msg_name = origin.as_mut_ptr().cast();
+                header.msg_namelen = size_of_val(&origin) as _;
+            }
             libc::recvmsg(self.socket.as_raw_fd(), &raw mut header, 0)
         };
         if got < 0 {

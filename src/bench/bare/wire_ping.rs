@@ -24,6 +24,10 @@ pub struct WirePingArgs {
     /// Receive buffer of the sockets, in bytes
     #[arg(long, default_value_t = 212_992)]
     rcvbuf: usize,
+    /// Receive on a socket that is open to all senders, ask for each one's address and TOS, and have a second thread
+    /// in each process, as a NIC does
+    #[arg(long)]
+    like_a_nic: bool,
 }
 
 pub fn run(args: &WirePingArgs) -> Result<RoundTrips> {
@@ -39,7 +43,9 @@ pub fn run(args: &WirePingArgs) -> Result<RoundTrips> {
 }
 
 struct Side {
-    socket: Socket,
+    receiver: Socket,
+    /// What sends, if the receiver is open to all.
+    sender: Option<Socket>,
     out: UdpFacts,
     back: UdpFacts,
     memory: Vec<u8>,
@@ -57,15 +63,27 @@ impl Side {
         there: std::net::Ipv4Addr,
         line: &mut Line,
     ) -> Result<Side> {
-        let socket = Socket::bind(here, args.rcvbuf)?;
-        let own = socket.port()?;
-        line.say(&[own.into()])?;
-        let [port] = line.hear()?;
-        socket.connect(there, port as u16)?;
+        let mut receiver = Socket::bind(here, args.rcvbuf)?;
+        let mut sender = None;
+        if args.like_a_nic {
+            receiver.ask_for_origin()?;
+            sender = Some(Socket::bind(here, args.rcvbuf)?);
+            std::thread::spawn(|| {
+                loop {
+                    std::thread::park()
+                }
+            });
+        }
+        let own = receiver.port()?;
+        let from = sender.as_ref().map_or(Ok(own), Socket::port)?;
+        line.say(&[own.into(), from.into()])?;
+        let [theirs, their_from] = line.hear()?;
+        sender.as_ref().unwrap_or(&receiver).connect(there, theirs as u16)?;
         Ok(Side {
-            socket,
-            out: facts(here, own, there, port as u16),
-            back: facts(there, port as u16, here, own),
+            receiver,
+            sender,
+            out: facts(here, from, there, theirs as u16),
+            back: facts(there, their_from as u16, here, own),
             memory: vec![7; args.size - SEND_HEADERS],
             outbox: vec![0; args.size + ACK_LEN],
             inbox: vec![0; 1 << 16],
@@ -87,11 +105,12 @@ impl ping_pong::Side for Side {
             emit_ack(&with_id(&self.out, 1), psn, ack);
             len += ACK_LEN;
         }
-        Ok(self.socket.send(&self.outbox, &[Run { start: 0, len, segment }])?)
+        let sender = self.sender.as_ref().unwrap_or(&self.receiver);
+        Ok(sender.send(&self.outbox, &[Run { start: 0, len, segment }])?)
     }
 
     fn receive(&mut self) -> Result<bool> {
-        let Some(received) = self.socket.receive(&mut self.inbox)? else { return Ok(false) };
+        let Some(received) = self.receiver.receive(&mut self.inbox)? else { return Ok(false) };
         for (place, packet) in self.inbox[..received.len].chunks(received.segment).enumerate() {
             let facts = with_id(&self.back, place);
             if packet.len() == ACK_LEN && place > 0 {
