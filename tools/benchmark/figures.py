@@ -87,7 +87,7 @@ def bars(figures):
     found = []
 
     def bar(what, value, least=None, most=None, note="", form="{:.2f} ×", aimed=None, aim=None):
-        """`aim` is beyond the bar; `aimed` says so where there is none."""
+        """`aim` is beyond the bar; `aimed` says so where there is none. A note about what was not measured is None."""
         if least is not None:
             wanted, reached = f"at least {form.format(least)}", value is not None and value >= least
         elif most is not None:
@@ -96,7 +96,7 @@ def bars(figures):
             wanted, reached = aimed or "reported", True
         if aim is not None:
             wanted += f", aim {form.format(aim)}"
-        found.append(Bar(what, wanted, value, None if value is None else reached, note, form))
+        found.append(Bar(what, wanted, value, None if value is None else reached, note or "", form))
 
     def stream(subject, operation="write", size=MAIN):
         return Name("stream", subject, operation, size)
