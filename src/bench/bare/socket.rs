@@ -20,7 +20,7 @@ pub const MAX_RUN: usize = 65_493;
 /// Sends of one call.
 const BATCH: usize = 32;
 
-/// A socket that is connected to its peer, so that no route is looked up for each send. The kernel numbers what it
+/// A socket. What sends is connected to its peer, so that no route is looked up for each send. The kernel numbers what it
 /// sends from a random IPv4 ID on, which a NIC has to know; here ICRCs are computed as if it counted from 0.
 pub struct Socket {
     socket: UdpSocket,

@@ -43,9 +43,9 @@ pub fn run(args: &WirePingArgs) -> Result<RoundTrips> {
 }
 
 struct Side {
-    receiver: Socket,
-    /// What sends, if the receiver is open to all.
-    sender: Option<Socket>,
+    rx: Socket,
+    /// What sends, if `rx` is open to all senders.
+    tx: Option<Socket>,
     out: UdpFacts,
     back: UdpFacts,
     memory: Vec<u8>,
@@ -63,25 +63,26 @@ impl Side {
         there: std::net::Ipv4Addr,
         line: &mut Line,
     ) -> Result<Side> {
-        let mut receiver = Socket::bind(here, args.rcvbuf)?;
-        let mut sender = None;
+        let mut rx = Socket::bind(here, args.rcvbuf)?;
+        let mut tx = None;
         if args.like_a_nic {
-            receiver.ask_for_origin()?;
-            sender = Some(Socket::bind(here, args.rcvbuf)?);
+            rx.ask_for_origin()?;
+            tx = Some(Socket::bind(here, args.rcvbuf)?);
+            // In a process of several threads, the kernel counts references to a socket in each call.
             std::thread::spawn(|| {
                 loop {
                     std::thread::park()
                 }
             });
         }
-        let own = receiver.port()?;
-        let from = sender.as_ref().map_or(Ok(own), Socket::port)?;
+        let own = rx.port()?;
+        let from = tx.as_ref().map_or(Ok(own), Socket::port)?;
         line.say(&[own.into(), from.into()])?;
         let [theirs, their_from] = line.hear()?;
-        sender.as_ref().unwrap_or(&receiver).connect(there, theirs as u16)?;
+        tx.as_ref().unwrap_or(&rx).connect(there, theirs as u16)?;
         Ok(Side {
-            receiver,
-            sender,
+            rx,
+            tx,
             out: facts(here, from, there, theirs as u16),
             back: facts(there, their_from as u16, here, own),
             memory: vec![7; args.size - SEND_HEADERS],
@@ -105,12 +106,12 @@ impl ping_pong::Side for Side {
             emit_ack(&with_id(&self.out, 1), psn, ack);
             len += ACK_LEN;
         }
-        let sender = self.sender.as_ref().unwrap_or(&self.receiver);
-        Ok(sender.send(&self.outbox, &[Run { start: 0, len, segment }])?)
+        let tx = self.tx.as_ref().unwrap_or(&self.rx);
+        Ok(tx.send(&self.outbox, &[Run { start: 0, len, segment }])?)
     }
 
     fn receive(&mut self) -> Result<bool> {
-        let Some(received) = self.receiver.receive(&mut self.inbox)? else { return Ok(false) };
+        let Some(received) = self.rx.receive(&mut self.inbox)? else { return Ok(false) };
         for (place, packet) in self.inbox[..received.len].chunks(received.segment).enumerate() {
             let facts = with_id(&self.back, place);
             if packet.len() == ACK_LEN && place > 0 {

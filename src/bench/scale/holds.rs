@@ -161,7 +161,7 @@ fn wait_beside<T: Send>(
                 let waited = processor.so_far()? - waited;
                 // It may have waited while it asked, which is not the call's.
                 let outside = before - asked + after.elapsed();
-                worst.hold = worst.hold.max(call - waited.saturating_sub(outside).min(call));
+                worst.hold = worst.hold.max(call.saturating_sub(waited.saturating_sub(outside)));
             }
         }
         let done = worker.join().map_err(|_| "the worker panicked".to_owned())??;
