@@ -187,6 +187,7 @@ impl Wire {
         }
     }
 
+    /// How long ago the last look began.
     pub fn since_last_look(&self) -> Duration {
         self.looked.elapsed()
     }

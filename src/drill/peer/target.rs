@@ -272,7 +272,7 @@ impl Target for Peer<'_> {
             self.past = ids.remote;
         }
         if self.agent.is_none() {
-            // Nobody but the server was waited for, and it has a timer for what it said.
+            // The server's timer runs while this side does not, and it may repeat what is answered here.
             self.wire.held_up(self.wire.since_last_look());
         }
         self.wire.look();
