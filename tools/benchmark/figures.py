@@ -87,7 +87,7 @@ def bars(figures):
     found = []
 
     def bar(what, value, least=None, most=None, note="", form="{:.2f} ×", aimed=None, aim=None):
-        """`aim` is beyond the bar; `aimed` says so where there is none. A note about what was not measured is None."""
+        """`aim` is beyond the bar; `aimed` says so where there is none. What was not measured may have no note."""
         if least is not None:
             wanted, reached = f"at least {form.format(least)}", value is not None and value >= least
         elif most is not None:
