@@ -23,7 +23,7 @@ check: ## what to run before each commit, in under three minutes: format, lints,
 
 build: ## the softrnic command and the libraries, optimised
 	@$(call setup,base)
-	$(CARGO) build --locked --release -p softrnic-cli -p softrnic-ibverbs -p softrnic-interpose
+	tools/pgo use $(CARGO) build --locked --release -p softrnic-cli -p softrnic-ibverbs -p softrnic-interpose
 	tools/link-ibverbs release
 
 install: build ## the command and its libraries, below PREFIX (/usr/local), never over the system's
