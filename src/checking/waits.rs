@@ -26,8 +26,9 @@ pub(super) struct Wait {
 }
 
 pub(super) fn this_thread() -> libc::pid_t {
-    // SAFETY: no pointers.
-    unsafe { libc::gettid() }
+    // The C library has a function for it since glibc 2.30, and releases run on older ones.
+    // SAFETY: takes no pointers.
+    unsafe { libc::syscall(libc::SYS_gettid) as libc::pid_t }
 }
 
 /// This thread is about to wait for an event.
